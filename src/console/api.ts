@@ -28,6 +28,11 @@ function errorText(status: number, body: string): string {
   return body.slice(0, 500) || `the server replied with status ${status} and no text`
 }
 
+/** Puts a lost connection into words: "Failed to fetch" tells nobody what happened. */
+export const inWords = (error: unknown): unknown =>
+  error instanceof TypeError
+    ? new Error('The server cannot be reached: it does not run, or the network to it is interrupted.') : error
+
 export class Api {
   #key = ''
   readonly #changed = new Set<() => void>()
@@ -47,15 +52,17 @@ export class Api {
     return () => this.#changed.delete(tell)
   }
 
-  /** A reply of any status. @throws {TypeError} without a connection */
+  /** A reply of any status. @throws {Error} without a connection */
   send(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers)
     if (this.#key !== '') headers.set('authorization', `Bearer ${this.#key}`)
     const whole: RequestInit & { cache: 'no-store' } = { ...init, headers, cache: 'no-store' }
-    return fetch(path, whole)
+    return fetch(path, whole).catch((error: unknown) => {
+      throw inWords(error)
+    })
   }
 
-  /** @throws {ApiError} for a reply that is not 2xx; TypeError without a connection */
+  /** @throws {ApiError} for a reply that is not 2xx; Error without a connection */
   async raw(path: string, init: RequestInit = {}): Promise<Response> {
     const response = await this.send(path, init)
     if (!response.ok) throw new ApiError(response.status, errorText(response.status, await response.text()))

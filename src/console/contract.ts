@@ -7,6 +7,8 @@ export interface Hello {
   /** Models are loaded and unloaded on request (`--model-control-mode=explicit`). */
   explicit: boolean
   started_ms: number
+  /** The port of gRPC; 0 without one. */
+  grpc_port: number
 }
 
 /** A version in the repository; only the name is always known. */

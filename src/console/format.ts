@@ -36,5 +36,11 @@ export const percentText = (share: number): string => `${(share * 100).toFixed(s
 /** Time of day, `12:00:03`. */
 export const clockText = (ms: number): string => new Date(ms).toTimeString().slice(0, 8)
 
+/** Names that can be in a path of the API: the server does not decode paths. */
+export const isInPaths = (name: string): boolean => encodeURIComponent(name) === name
+
+export const ONLY_GRPC = 'The name of this model cannot stand in a path of the HTTP API, which the server does not ' +
+  'decode: only gRPC can load, unload, explain and try it.'
+
 /** `1 request`, `3 requests`. */
 export const counted = (count: number, noun: string): string => `${numberText(count)} ${noun}${count === 1 ? '' : 's'}`

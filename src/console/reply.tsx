@@ -1,8 +1,8 @@
 /** The reply that a whole view is made of, asked again with each key that is typed. */
 
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { ApiError, type Api } from './api.js'
-import { KeyForm } from './shell.js'
+import { KeyForm, focusHeading } from './shell.js'
 
 export interface Reply<Value> {
   value: Value | null
@@ -24,9 +24,14 @@ export function useReply<Value>(api: Api, path: string, init?: RequestInit): Rep
 
 /** Shown until the reply is there: the error, with a field for a key if that helps. */
 export function Waiting({ api, title, path, error }: { api: Api; title: string; path: string; error: Error | null }) {
+  const heading = useRef<HTMLHeadingElement>(null)
+  // The view that takes this place has a heading of its own: it gets the focus that this one had.
+  useLayoutEffect(() => () => {
+    if (document.activeElement === heading.current) setTimeout(focusHeading)
+  }, [])
   return (
     <>
-      <h1>{title}</h1>
+      <h1 ref={heading}>{title}</h1>
       {error === null ? <p class="quiet">Reading {path} …</p>
         : error instanceof ApiError && error.wantsKey ? <KeyForm api={api} text={error.message} />
           : <p role="alert" class="bad">{path}: {error.message}</p>}

@@ -25,6 +25,13 @@ export function Shell({ views, path, children }: {
   )
 }
 
+/** After a move to another view: a screen reader says where the user is. */
+export function focusHeading(): void {
+  const heading = document.querySelector<HTMLElement>('main h1')
+  heading?.setAttribute('tabindex', '-1')
+  heading?.focus()
+}
+
 /** Three waves. */
 const Mark = () => (
   <svg class="mark" viewBox="0 0 24 24" width="22" height="22" aria-hidden="true">
@@ -42,7 +49,12 @@ export function KeyForm({ api, text }: { api: Api; text: string }) {
   return (
     <form class="card key" onSubmit={send}>
       <h2>This needs a key</h2>
-      <p role="alert">{text}</p>
+      <p role="alert">
+        {api.key === '' ? 'The server shows this only to those with a key. Type the one that you were given for it.'
+          : 'The server does not accept this key here. Check it, or type another one.'}
+        {/* Header fields are for programs. */}
+        {!/authorization/i.test(text) && ` The server says: ${text}`}
+      </p>
       <label for="key">Key</label>
       <input
         id="key" type="password" autocomplete="off" spellcheck={false} value={key}

@@ -16,6 +16,8 @@ export interface Sample {
   /** The model sends any number of responses. */
   isStream: boolean
   hasKey: boolean
+  /** 0: the server has no gRPC. Only streams in Python need it. */
+  grpcPort?: number | undefined
 }
 
 export type Language = 'curl' | 'Python' | 'TypeScript'
@@ -28,13 +30,14 @@ const WRITTEN_BYTES_MAX = 1 << 16
 /** The port of gRPC unless the server has another one. */
 const GRPC_PORT = 8001
 
-/** The program, or a text instead of one that is too long to read. */
+/** @throws {Error} for a program that is too long to read, or that the server cannot serve */
 export function snippetOf(language: Language, sample: Sample): string {
   const isLong = (sample.request.inputs as readonly Filled[]).some(({ fill, file, raw }) =>
     (sample.isStream || (fill === null && file === null)) && raw.length > WRITTEN_BYTES_MAX)
   const text = isLong ? '' : WRITERS[language](sample)
-  return text === '' || text.length > PROGRAM_CHARACTERS_MAX
-    ? 'This call has too many values to write them here. Choose a file instead.' : text
+  if (text === '' || text.length > PROGRAM_CHARACTERS_MAX)
+    throw new Error('This call has too many values to write them here. Choose a file instead.')
+  return text
 }
 
 const WRITERS: Readonly<Record<Language, (sample: Sample) => string>> = { curl, Python: python, TypeScript: typescript }
@@ -150,7 +153,9 @@ function pythonArray(input: Filled): string {
   return `np.array([${listOf(input).map(pythonValue).join(', ')}], ${dtype}).reshape(${dims})`
 }
 
-function python({ origin, request, isStream, hasKey }: Sample): string {
+function python({ origin, request, isStream, hasKey, grpcPort = GRPC_PORT }: Sample): string {
+  if (isStream && grpcPort === 0)
+    throw new Error('Streams in Python need gRPC, and this server runs without it (--allow-grpc=false).')
   const { protocol, host, hostname } = new URL(origin)
   const { model, version, id, sequence } = request
   const inputs = (request.inputs as readonly Filled[]).map(
@@ -185,7 +190,7 @@ function python({ origin, request, isStream, hasKey }: Sample): string {
   const call = [quoted(model), 'inputs', ...options, 'enable_empty_final_response=True'].join(', ')
   return [
     ...begin, 'answers = queue.Queue()',
-    `client = triton.InferenceServerClient("${hostname}:${GRPC_PORT}"${isTls})  # the port of gRPC`,
+    `client = triton.InferenceServerClient("${hostname}:${grpcPort}"${isTls})  # the port of gRPC`,
     `client.start_stream(${['lambda result, error: answers.put(error or result)', ...headers].join(', ')})`,
     `client.async_stream_infer(${call})`, 'while True:', '    result = answers.get()',
     '    if isinstance(result, Exception):', '        raise result', '    response = result.get_response()',
@@ -253,7 +258,9 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
   return [
     ...head, `const result = await client.infer(${quoted(model)}, [`, ...tensors,
     options.length === 0 ? '])' : `], { ${options.join(', ')} })`,
-    'for (const output of result.outputs) console.log(output.name, output.shape, output.data)', 'client.close()', '',
+    'for (const output of result.outputs)',
+    "  console.log(output.name, output.shape, output.datatype === 'BYTES' ? output.strings() : output.data)",
+    'client.close()', '',
   ].join('\n')
 }
 
@@ -270,7 +277,7 @@ export interface TextSample {
   hasKey: boolean
 }
 
-/** The program of a call of a text model, or a text instead of one that is too long to read. */
+/** @throws {Error} for a program that is too long to read */
 export function textSnippetOf(language: Language, sample: TextSample): string {
   const { origin, role, model, text, lines, hasKey } = sample
   const [path, body] =
@@ -278,7 +285,7 @@ export function textSnippetOf(language: Language, sample: TextSample): string {
       : role === 'rerank' ? ['/v1/rerank', { model, query: text, documents: lines }]
         : ['/v1/classify', { model, input: text }]
   const json = JSON.stringify(body)
-  if (json.length > PROGRAM_CHARACTERS_MAX) return 'These texts are too long to write them here.'
+  if (json.length > PROGRAM_CHARACTERS_MAX) throw new Error('These texts are too long to write them here.')
   if (language === 'curl') {
     const key = hasKey ? ['-H "Authorization: Bearer $NEREID_KEY"'] : []
     return `${[`curl -s ${shell(origin + path)}`, ...key, `-d ${shell(json)}`].join(' \\\n  ')}\n`

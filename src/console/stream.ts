@@ -3,7 +3,7 @@
  * and connects again after a failure, with pauses that double.
  */
 
-import { ApiError, type Api } from './api.js'
+import { ApiError, inWords, type Api } from './api.js'
 import type { Events } from './contract.js'
 import { EventParser } from './events.js'
 
@@ -65,7 +65,8 @@ export function follow(api: Api, followed: Followed): () => void {
     heard()
     try {
       await read(own.signal, heard)
-    } catch (error) {
+    } catch (reason) {
+      const error = inWords(reason)
       // Replaced by another connection, or the page is hidden.
       if (abort !== own) return
       own.abort()

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createConnection } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { grpcBody, httpBody, tensor } from '../../bench/messages.mjs'
 import { simple } from '../../bench/workloads.mjs'
@@ -194,4 +195,36 @@ test.each(['SIGINT', 'SIGTERM', 'the end of its input'])('%s ends it with what w
   expect(lines[0]).toHaveProperty('progress.rate')
   expect(lines.at(-1)?.['result']?.requests).toBeGreaterThan(0)
   expect(lines.at(-1)?.['result']?.seconds).toBeLessThan(30)
+})
+
+test.each(['closed', 'constant'])('a frozen server, %s arrivals: a run ends, by a signal at once', async (arrivals) => {
+  const plan = {
+    ...infer('json'), address: http(), arrivals, rate: 500, connections: 3, progress_s: 0.1, timeout_s: 1, seconds: 1,
+  }
+  for (const isEnded of [false, true]) {
+    writeFileSync(file('plan'), JSON.stringify(isEnded ? { ...plan, timeout_s: 60, seconds: 60 } : plan))
+    const child = spawn(PROGRAM, [file('plan')])
+    const closed = new Promise((resolve) => child.once('close', resolve))
+    const lines: Record<string, Result & { at_s: number }>[] = []
+    createInterface({ input: child.stdout }).on('line', (line) => lines.push(JSON.parse(line) as (typeof lines)[0]))
+    try {
+      await vi.waitUntil(() => lines.some(({ progress }) => progress && progress.requests > 0), { timeout: 10_000 })
+      server.process.kill('SIGSTOP')
+      if (isEnded) {
+        await vi.waitUntil(() => lines.at(-1)?.['progress']?.requests === 0, { timeout: 10_000 })
+        child.kill('SIGINT')
+      }
+      expect(await closed).toBe(0)
+    } finally {
+      server.process.kill('SIGCONT')
+    }
+    const progress = lines.flatMap((line) => line['progress']?.at_s ?? [])
+    const result = lines.at(-1)?.['result']
+    const text = isEnded ? 'no response before the run was ended' : 'no response within 1 s'
+    expect(result?.failures.map((failure) => failure.text)).toEqual([text])
+    expect(result?.requests).toBeGreaterThan(0)
+    expect(result?.errors).toBeGreaterThanOrEqual(3)
+    // The window and the time of a request; a busy machine takes its part.
+    expect(progress.at(-1)).toBeLessThan(isEnded ? 10 : 2.5)
+  }
 })

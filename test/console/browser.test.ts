@@ -11,9 +11,12 @@ import { CHROMIUM, Tab, endChromium, startChromium } from '../server/tab.js'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const PHONE = 360
+const DESKTOP = 1280
 /** A name that would run as a script in a page that parses names. */
 const HOSTILE = '<img src=x onerror=document.title=1>'
 const MANY = 1000
+/** Models whose rows are reached with the keyboard. */
+const ROWS = 300
 
 const work = mkdtempSync(join(tmpdir(), 'nereid-console-'))
 /** Writes a model that returns its input after so many milliseconds. */
@@ -172,7 +175,21 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
       .find((one) => one.textContent === '${label}' && !one.disabled)?.click() === undefined`
     await tab.until(text('dialog .tools button'))
     await tab.run(press('Unload'))
+    expect(await tab.until(text('#ask'))).toBe('Unload quick? It answers no requests now.')
+    await tab.until(`document.activeElement.textContent === 'Keep'`)
+    await tab.press('Escape')
+    await tab.until(`document.querySelector('.ask') === null && document.activeElement.textContent === 'Unload'`)
+    const stop = load(server.url, 'quick', 1)
+    await tab.until(`/[1-9]/.test(${text('dialog .tile b')})`)
+    await tab.run(press('Unload'))
+    expect(await tab.until(text('#ask')))
+      .toMatch(/^Unload quick\? It answers [\d.,]+ requests? per second, which will fail\.$/)
+    expect(await violations(tab)).toEqual([])
+    expect(await (await fetch(`${server.url}/v2/models/quick/ready`)).status).toBe(200)
+    await stop()
+    await tab.run(`document.querySelector('.ask .primary').click()`)
     await tab.until(`${text('dialog .state')} === 'not loaded'`)
+    expect(await tab.run('document.activeElement.textContent')).toMatch(/^Load/)
     await tab.run(press('Load'))
     await tab.until(`${text('dialog .state')} === 'serves'`)
     expect(await tab.run(text('dialog .outcome'))).toBe('quick: loaded.')
@@ -212,6 +229,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     await tab.until(row)
     await tab.run(`${row}.click()`)
     await tab.until(`${text('#panel-title')} === ${JSON.stringify(HOSTILE)}`)
+    expect(await tab.run(`[...document.querySelectorAll('dialog button')].map((one) => one.textContent.trim())`))
+      .toEqual(['×'])
+    expect(await tab.run(text('dialog'))).toContain('only gRPC can load, unload, explain and try it')
     expect(await tab.run(`[document.querySelectorAll('img').length, document.title === '1']`)).toEqual([0, false])
   })
 
@@ -242,6 +262,8 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     expect(await tab.until(`/no connection/.test(${text('.status .state')}) && ${text('.status .state')}`))
       .toMatch(/^was draining; no connection since \d\d:\d\d:\d\d, trying again$/)
     expect(await violations(tab)).toEqual([])
+    expect(await tab.run('document.title')).toMatch(/^offline – triton/)
+    expect(await tab.run(`document.body.textContent`)).not.toMatch(/Nothing stands out|Failed to fetch/)
     const flags = [`--http-port=${first.httpPort}`]
     const second = await TestServer.spawn(join(work, 'models'), ['--model-control-mode=explicit', ...flags])
     await tab.until(`${text('.status .state')} === 'ready'`)
@@ -274,9 +296,117 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
       .toMatch(/permission|scope|may not/)
     await type(all)
     await tab.until(text('.findings'))
+    // The key stays, from one view to another and back.
+    for (const [path, shown] of [['/docs', 'main details'], ['/', 'main table'], ['/console', '.findings']] as const) {
+      await tab.run(`document.querySelector('header nav a[href="${path}"]').click()`)
+      await tab.until(`location.pathname === '${path}' && ${text(shown)}`)
+      expect(await tab.run(`document.querySelector('.key')`)).toBe(null)
+    }
     expect(await tab.run(`JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])`))
       .not.toContain(all)
     await guarded.stop()
+  })
+
+  test('says that there is no such model, for a link to one', async () => {
+    const tab = await open('/console#model=nope')
+    expect(await tab.until(text('main > [role=alert]'))).toBe("There is no model 'nope' in this server's repository.")
+  })
+
+  test('checks a level of the log before it is sent', async () => {
+    const tab = await open()
+    const level = `document.querySelector('#setting-log_verbose_level')`
+    await tab.until(level)
+    await tab.run(`(() => {
+      ${level}.value = '-1.5'
+      ${level}.dispatchEvent(new Event('input', { bubbles: true }))
+    })()`)
+    await tab.until(`${level}.getAttribute('aria-invalid') === 'true'`)
+    expect(await tab.run(text('#setting-log_verbose_level-says'))).toBe("'-1.5' is not a whole number from 0.")
+    expect(await tab.run(`${level}.form.querySelector('button').disabled`)).toBe(true)
+  })
+
+  test('moves between its views without loading the page again, with the focus on the heading', async () => {
+    const tab = await open('/')
+    await tab.until(text('main table'))
+    await tab.run('window.sameProgram = true')
+    const go = (label: string) => `[...document.querySelectorAll('header nav a')]
+      .find((one) => one.textContent === '${label}').click()`
+    await tab.run(go('Console'))
+    await tab.until(text('.findings'))
+    expect(await tab.run(`[location.pathname, window.sameProgram, document.activeElement.tagName]`))
+      .toEqual(['/console', true, 'H1'])
+    await tab.run(go('HTTP API'))
+    await tab.until(text('main details'))
+    await tab.until(`document.activeElement.tagName === 'H1'`)
+    expect(await tab.run(`document.querySelector('nav [aria-current]').textContent`)).toBe('HTTP API')
+    await tab.run('history.back()')
+    await tab.until(`location.pathname === '/console' && ${text('.findings')} &&
+      /triton · Nereid$/.test(document.title)`)
+    await tab.run('history.back()')
+    await tab.until(`location.pathname === '/' && ${text('main table')}`)
+    // A name opens the panel of the console.
+    await tab.run(`[...document.querySelectorAll('td a')].find((one) => one.textContent === 'slow').click()`)
+    await tab.until(`${text('#panel-title')} === 'slow'`)
+    expect(await tab.run('window.sameProgram')).toBe(true)
+  })
+
+  test('a long line of a configuration scrolls in its box, and the panel never sideways', async () => {
+    for (const width of [DESKTOP, PHONE]) {
+      const tab = await open('/console#model=quick&version=1', { width })
+      await tab.until(text('dialog .why, dialog .empty'))
+      await tab.run(`[...document.querySelectorAll('dialog details')].forEach((one) => { one.open = true })`)
+      await tab.until(text('.config'))
+      expect(await tab.run(`(() => {
+        const code = document.querySelector('.config')
+        code.textContent = 'x'.repeat(2000)
+        const panel = document.querySelector('dialog')
+        return [panel.scrollWidth - panel.clientWidth, code.scrollWidth > code.clientWidth]
+      })()`), String(width)).toEqual([0, true])
+    }
+  })
+
+  test('names of models and times of requests are on one line where there is room', async () => {
+    const name = 'pricing_of_all_goods_in_the_shop'
+    identity('models', name, 1)
+    await fetch(`${server.url}/v2/repository/models/${name}/load`, { method: 'POST', body: '{}' })
+    const stop = load(server.url, name, 1)
+    for (const [path, table] of [['/console', '[aria-labelledby=slowest]'], ['/', 'main']] as const) {
+      const tab = await open(path)
+      const own = `[...document.querySelectorAll('${table} td :is(a, .name, time)')]`
+      await tab.until(`${own}.some((one) => one.textContent === '${name}')`)
+      // A name that has spaces may break at them.
+      expect(await tab.run(`${own}.filter((one) => !/ /.test(one.textContent) && (one.getClientRects().length > 1 ||
+        one.getBoundingClientRect().height > 24)).map((one) => one.textContent)`), path).toEqual([])
+    }
+    await stop()
+  })
+
+  test('the table is sorted at once by the header under the pointer, and all its rows are reached by Tab', async () => {
+    for (let i = 0; i < ROWS; i += 1) identity('rows', `row-${String(i).padStart(3, '0')}`, 0)
+    const rows = await TestServer.start(join(work, 'rows'), ['--model-control-mode=explicit', '--load-model=row-299'])
+    const tab = await open('/console', { at: rows })
+    await tab.until(`${text('#models + p')} === '1 version of 300 serves'`)
+    const first = text('.models tbody .name')
+    await tab.run(`document.querySelector('.models').dispatchEvent(new PointerEvent('pointerenter'))`)
+    const stop = load(rows.url, 'row-299', 1)
+    await tab.until(`/[1-9]/.test([...document.querySelectorAll('.tile b')][2].textContent)`)
+    await tab.run(`document.querySelectorAll('.models button.sort')[2].click()`)
+    await tab.until(`${first} === 'row-299'`)
+    await tab.run(`document.querySelectorAll('.models button.sort')[0].click()`)
+    await tab.until(`${first} === 'row-000'`)
+    await tab.run(`document.querySelector('.models').dispatchEvent(new PointerEvent('pointerleave'))`)
+    await stop()
+    await tab.run(`document.querySelector('.models tbody .name').focus()`)
+    const seen = ['row-000']
+    while (seen.length < ROWS) {
+      await tab.press('Tab')
+      // The rows in sight are drawn once the table has scrolled.
+      const name = String(await tab.run(`new Promise((done) =>
+        requestAnimationFrame(() => requestAnimationFrame(() => done(document.activeElement.textContent))))`))
+      expect(name).toBe(`row-${String(seen.length).padStart(3, '0')}`)
+      seen.push(name)
+    }
+    await rows.stop()
   })
 
   test(`stays usable with ${MANY} models: only rows in sight are drawn, and the filter finds one`, async () => {

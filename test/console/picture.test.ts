@@ -1,10 +1,13 @@
 /** The console's memory of a server, and what it puts on top. Times are given: no clock runs. */
 import { expect, test } from 'vitest'
-import { findings } from '../../src/console/console/attention.js'
+import { HELD_MS, Held, findings } from '../../src/console/console/attention.js'
+import { factsOf } from '../../src/console/console/facts.js'
 import { POINTS } from '../../src/console/console/history.js'
 import { LOG_LINES_MAX, Picture, figuresOf, keyOf } from '../../src/console/console/picture.js'
+import { unloadText } from '../../src/console/console/unload.js'
 import type { ModelRow, Now } from '../../src/console/contract.js'
-import { bytesText, numberText, timeText } from '../../src/console/format.js'
+import { bytesText, isInPaths, numberText, timeText } from '../../src/console/format.js'
+import { changeOf, isOutside } from '../../src/tools/why/words.js'
 
 const sum = (count: number, us: number) => ({ count, ns: us * 1000 })
 
@@ -33,7 +36,7 @@ function now(second: number, models: ModelRow[], more: Partial<Now> = {}): Now {
 }
 
 const texts = (picture: Picture) =>
-  findings(picture, new Map()).map(({ version, level, text }) => [version?.name ?? 'server', level, text])
+  findings(picture).map(({ version, level, text }) => [version?.name ?? 'server', level, text])
 
 test('a queue is found with its times, and a version that does not serve is above it', () => {
   const picture = new Picture()
@@ -101,13 +104,57 @@ test('requests that are rejected before a model takes them are a finding of the 
   expect(texts(picture)).toEqual([])
 })
 
+test('requests to a model that is not loaded are a bad finding of that model', () => {
+  const picture = new Picture()
+  picture.event('index', [
+    { name: 'gone', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
+    { name: 'm', version: '1', state: 'READY' },
+  ])
+  const record = (model: string, second: number) =>
+    ({ model, fault: 'client', time: `2026-01-01T00:00:0${second}Z`, error: `no ${model}` })
+  picture.event('slowest', {
+    minutes: 15, slowest: [],
+    failed: [{ code: 'UNAVAILABLE', count: 3, requests: [record('gone', 1), record('gone', 2), record('m', 0)] }],
+  })
+  for (let second = 0; second < 20; second += 1)
+    picture.event('now', now(second, [], { failed: { client: second * 5, model: 0, server: 0, environment: 0 } }))
+  expect(texts(picture)).toEqual([[
+    'gone', 'bad', 'does not serve and is asked all the same: 5 requests per second are rejected. The last: no gone',
+  ]])
+})
+
+test('a finding is of some seconds, not of one, and stays for a while', () => {
+  const picture = new Picture()
+  const held = new Held()
+  picture.event('index', [{ name: 'm', version: '1', state: 'READY' }])
+  let count = 0
+  const seen: number[] = []
+  for (let second = 0; second < 60; second += 1) {
+    // Every other second nobody waits; from the 30th on nobody waits at all.
+    count += 10
+    const isLong = second < 30
+    const one = row('m', count, 1000, 0, { waiting: isLong && second % 2 === 0 ? 9 : 0 })
+    const ns = Math.min(second, 30) * 10 * 100e6
+    const stats = { ...one.inference_stats, success: { count, ns }, queue: { count, ns: ns * 0.9 } }
+    picture.event('now', now(second, [{ ...one, inference_stats: stats }]))
+    if (held.with(findings(picture), picture).length > 0) seen.push(second)
+  }
+  // From when there are numbers until the mean of 15 seconds has none, and the time for which it is held.
+  const last = seen.at(-1) ?? 0
+  expect(seen).toEqual(Array.from({ length: last }, (_, i) => i + 1))
+  expect(last).toBeGreaterThanOrEqual(30 + HELD_MS / 1000)
+  expect(last).toBeLessThan(30 + 15 + HELD_MS / 1000)
+  picture.event('index', [{ name: 'm', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' }])
+  expect(held.with(findings(picture), picture)).toEqual([])
+})
+
 test('a gap in the events, and counters that begin again, make no peak', () => {
   const picture = new Picture()
   picture.event('index', [{ name: 'm', version: '1', state: 'READY' }])
   for (const [second, count] of [[0, 0], [1, 10], [60, 100_000], [61, 100_010], [62, 5]] as const)
     picture.event('now', now(second, [row('m', count, 1000, 0)], { answered: count, accepted: count }))
   expect(picture.server.values('answered')).toEqual([null, 10, null, null, 10, null])
-  expect(picture.versions.get(keyOf('m', '1'))?.rings?.values('answered')).toEqual([0, 10, 0, 0, 10, 5])
+  expect(picture.versions.get(keyOf('m', '1'))?.rings?.values('answered')).toEqual([0, 10, null, 0, 10, 5])
 })
 
 test('hours of events of 200 models take no more memory than five minutes of them', () => {
@@ -126,15 +173,47 @@ test('hours of events of 200 models take no more memory than five minutes of the
 test('another process that answers begins anew', () => {
   const picture = new Picture()
   const hello = {
-    server: { name: 's', version: '1', nereid: '1' }, explicit: false, started_ms: 1,
+    server: { name: 's', version: '1', nereid: '1' }, explicit: false, started_ms: 1, grpc_port: 0,
     may: { load: true, logging: true, trace: true, logs: true, infer: true },
   }
   picture.event('hello', hello)
-  picture.event('now', now(0, [], { answered: 900, accepted: 900 }))
+  picture.event('index', [{ name: 'old', version: '1', state: 'READY' }])
+  picture.event('now', now(0, [row('old', 5, 1000, 0)], { answered: 900, accepted: 900 }))
+  picture.event('slowest', { minutes: 15, slowest: [], failed: [] })
+  picture.event('log', { lines: [{ time_ms: 1, level: 'info', message: 'x' }] })
   picture.event('hello', { ...hello, started_ms: 2 })
+  expect([picture.now, picture.slowest, picture.log, picture.versions.size]).toEqual([null, null, [], 0])
   picture.event('now', now(1, [], { answered: 1, accepted: 1 }))
   picture.event('now', now(2, [], { answered: 4, accepted: 4 }))
-  expect(picture.server.values('answered')).toEqual([null, null, 3])
+  expect(picture.server.values('answered')).toEqual([null, null, null, 3])
+})
+
+test('changes that are advised have words, also those without numbers', () => {
+  expect(changeOf('instances', 1, 2)).toBe('instances from 1 to 2')
+  expect(changeOf('batching', null, null)).toBe('batching')
+  expect([changeOf('neighbour', null, null), isOutside('neighbour'), isOutside('instances')])
+    .toEqual(['other processes on the cores', true, false])
+  expect(unloadText('m', [])).toBe('Unload m? It answers no requests now.')
+  expect(['a-b_1.c', 'a b', 'a/b', '<i>', 'ü'].map(isInPaths)).toEqual([true, false, false, false, false])
+})
+
+test('a configuration is told by its instances, its batching and its queue', () => {
+  const queue = ['Queue', 'no limit of its own']
+  expect(factsOf({})).toEqual([['Batching', 'none: a request runs alone'], queue])
+  expect(factsOf({ max_batch_size: 8, instance_group: [{ count: 1, kind: 'KIND_CPU' }, { count: 2, gpus: [0, 1] }] }))
+    .toEqual([
+      ['Instances', '1 instance on CPU, 2 instances on each GPU of 0, 1'],
+      ['Batching', 'only what a client sends together, in batches of up to 8 rows'], queue,
+    ])
+  const policy = { max_queue_size: 16, default_timeout_microseconds: '200000' }
+  expect(factsOf({
+    max_batch_size: 4, dynamic_batching: { max_queue_delay_microseconds: 500, default_queue_policy: policy },
+  })).toEqual([
+    ['Batching', 'batches of up to 4 rows, for which a request waits at most 500 µs'],
+    ['Queue', 'at most 16 requests, each for at most 200 ms'],
+  ])
+  expect(factsOf({ max_batch_size: 2, sequence_batching: {} })[0])
+    .toEqual(['Batching', 'requests of a sequence in order, in batches of up to 2 rows'])
 })
 
 test('numbers are short', () => {

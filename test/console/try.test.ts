@@ -44,7 +44,7 @@ test('values are lists of lists, or numbers with commas or spaces; open dimensio
   expect(new Set(random)).toEqual(new Set([0, 1]))
   const file = { name: 'a.bin', bytes: Uint8Array.of(1, 0, 2, 0) }
   expect(sent(field('INT16', [-1], { source: 'file', file }))).toEqual(['INT16', [2], [1, 2]])
-  expect(sent(field('FP64', [1], { text: '9007199254740993' }))).toEqual(['FP64', [1], [9007199254740992]])
+  expect(sent(field('FP64', [1], { text: '9007199254740992' }))).toEqual(['FP64', [1], [9007199254740992]])
 })
 
 test('integers of 64 bits keep all of their digits', () => {
@@ -70,6 +70,16 @@ test('what does not fit is named with the input', () => {
   expect(hintOf(field('INT32', [4], { text: '1 2 3' }))).toBe('3 values, but shape [4] has 4')
   expect(hintOf(field('INT32', [-1, 16], { text: '1 2 3' }))).toBe('3 values, but shape [1, 16] has 16')
   expect(hintOf(field('INT32', [-1], { text: '1 2 3' }))).toBe('shape [3]')
+  for (const text of ['1,,2', ',1', '1, 2,'])
+    expect(wrong(field('INT32', [-1], { text }))).toThrow("input 'X': a value is missing beside a comma")
+  expect(wrong(field('FP64', [-1], { text: '1e400' }))).toThrow("input 'X': 1e400 is too large for a number")
+  expect(wrong(field('FP16', [-1], { text: '[70000]' }))).toThrow("input 'X': a value is too large for FP16")
+  expect(wrong(field('FP32', [-1], { text: '16777217' }))).toThrow(
+    "input 'X': FP32 does not hold 16777217: it would become 16777216",
+  )
+  expect(wrong(field('FP64', [-1], { text: '9007199254740993' }))).toThrow(/FP64 does not hold 9007199254740993/)
+  expect(wrong(field('FP32', [-1], { text: '1e-60' }))).toThrow(/does not hold 1e-60: it would become 0/)
+  expect(sent(field('FP32', [-1], { text: '16777216 0.1 -0' }))[2]).toEqual([16777216, Math.fround(0.1), -0])
   expect(() => parametersOf('a')).toThrow("'a' is no parameter: write name=value")
   expect(parametersOf('a = 1\n\nb=true\nc=x=y\nd=')).toEqual([['a', 1], ['b', true], ['c', 'x=y'], ['d', '']])
 })

@@ -110,6 +110,11 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
       ['OUTPUT0 INT32 [1, 16]', '[[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]]'],
       ['OUTPUT1 INT32 [1, 16]', '[[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]]'],
     ])
+    // The focus stays where the next request is sent from.
+    await tab.run("document.querySelector('.try .primary').focus()")
+    await tab.press('Enter')
+    await tab.until("/Answered/.test(document.querySelector('.answer').textContent)")
+    expect(await tab.run('document.activeElement.textContent')).toBe('Send')
     expect(text).toMatch(/Answered after .*Where the time went .* in the server/)
     expect(await tab.run("document.querySelectorAll('.answer .record li').length")).toBeGreaterThan(0)
   })
@@ -158,7 +163,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     for (const value of ['5', '6', '7']) {
       await fill(tab, 'INPUT: values', value)
       if (value === '7') await tab.run("[...document.querySelectorAll('.check input')][1].click()")
-      await send(tab, "document.querySelector('.answer .record') && !document.querySelector('.primary').disabled")
+      await send(tab, "document.querySelector('.answer .record') && !document.querySelector('[aria-disabled=true]')")
       steps.push(await outputs(tab))
     }
     const row = (value: string) => [['OUTPUT INT32 [1, 1]', `[[${value}]]`]]
@@ -177,7 +182,12 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
   test('a wrong value is named before it is sent, and an error of the server is shown as it is', async () => {
     const tab = await tryModel('simple')
     await fill(tab, 'INPUT0: values', '1, two')
-    expect(await send(tab)).toContain("input 'INPUT0': 'two' is no number")
+    await send(tab, `document.activeElement.matches('[aria-label="INPUT0: values"][aria-invalid=true]')`)
+    expect(await tab.run("[...document.querySelectorAll('.try .bad')].map((one) => one.textContent).filter(Boolean)"))
+      .toEqual(["input 'INPUT0': 'two' is no number"])
+    await tab.run("document.querySelectorAll('.try details').forEach((one) => { one.open = true })")
+    await tab.until("/There is no program/.test(document.querySelector('.try').textContent)")
+    expect(await tab.run("/Copy/.test(document.querySelector('.try').textContent)")).toBe(false)
     await fill(tab, 'INPUT0: values', '1 2 3')
     await tab.until("document.querySelector('.hint').textContent === '3 values, but shape [1, 16] has 16'")
     const text = await send(tab, "/byte size/.test(document.querySelector('.answer .bad')?.textContent)")
@@ -244,7 +254,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     const text = (await tab.run("document.querySelector('main').textContent")) as string
     expect(text).toMatch(/^Nereid \d+\.\d+.*The server is ready.*API of triton \d/)
     const links = "[...document.querySelectorAll('td a')].map((one) => [one.textContent, one.getAttribute('href')])"
-    expect(await tab.run(links)).toContainEqual(['simple', '/docs?model=simple'])
+    expect(await tab.run(links)).toContainEqual(['simple', '/console#model=simple&version=1'])
     expect(text).toContain(HOSTILE)
     expect(await tab.run("document.querySelectorAll('main img').length")).toBe(0)
   })

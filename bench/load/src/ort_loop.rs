@@ -146,7 +146,7 @@ fn work(
         run(&mut session)?;
         tally.done(start, Instant::now(), false);
     }
-    let rate = tally.rate(begin);
+    let rate = tally.rate(begin, 0.0);
     if bound {
         // The process ends next. Unloading CUDA's provider with the last session would break the heap.
         std::mem::forget((binding, session));

@@ -122,9 +122,11 @@ impl Worker {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(e) => {
-                    let lost = connection.lost();
-                    let lost = if lost.is_empty() { vec![Instant::now()] } else { lost };
-                    lost.into_iter().for_each(|due| run.failed(due, &e.to_string()));
+                    let (lost, e) = (connection.lost(), e.to_string());
+                    if lost.is_empty() {
+                        run.unreachable(&e);
+                    }
+                    lost.into_iter().for_each(|due| run.failed(due, &e));
                     if run.goes_on() {
                         tokio::time::sleep(PAUSE).await;
                     }
@@ -141,7 +143,7 @@ impl Worker {
                         self.connection = connection;
                         break;
                     }
-                    Err(e) => run.failed(Instant::now(), &e.to_string()),
+                    Err(e) => run.unreachable(&e.to_string()),
                 }
                 tokio::time::sleep(PAUSE).await;
             }

@@ -28,9 +28,9 @@ use tls::Connector;
 use tokio::task::JoinSet;
 
 /// How often the run looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long requests in flight may go on when the run is ended early.
-const GRACE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(20);
+/// How long requests in flight may go on when the run is ended early: somebody waits at a terminal.
+const GRACE: Duration = Duration::from_millis(30);
 
 fn block_on<T>(work: impl Future<Output = Result<T, AnyError>>) -> Result<T, AnyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -97,17 +97,31 @@ pub fn run(plan: Plan, is_ended: impl Fn() -> bool, progress: impl FnMut(Value))
     block_on(async {
         let traffic: Rc<Traffic> = Rc::default();
         let connector = Rc::new(Connector::new(&plan, traffic.clone())?);
-        let opened = Watch::new(plan.timeout()).limit(Workers::open(&plan, &connector)).await;
+        let mut limit = Watch::new(plan.timeout());
+        let opened = tokio::select! {
+            opened = limit.limit(Workers::open(&plan, &connector)) => opened,
+            () = ended(&is_ended) => {
+                return Err(format!("ended before a connection to {} was open", plan.address).into());
+            }
+        };
         let workers =
             opened.ok_or_else(|| format!("no connection to {} within {} s", plan.address, plan.timeout_s))??;
         let run = Measurement::begin(plan, traffic);
         let mut workers = workers.start(&run)?;
         watch(&run, &mut workers, is_ended, progress).await?;
+        workers.shutdown().await;
         Ok(run.outcome())
     })
 }
 
-/// Waits until all workers ended, or, after the run was ended, a little longer.
+/// Waits until the run is to end.
+async fn ended(is_ended: &impl Fn() -> bool) {
+    while !is_ended() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits until all workers ended, or as long as requests may take, or, after the run was ended, a little longer.
 async fn watch(
     run: &Measurement,
     workers: &mut JoinSet<()>,
@@ -117,7 +131,8 @@ async fn watch(
     let asked = run.plan.progress_s;
     let interval = if asked > 0.0 { asked } else { 1.0 };
     let interval = Duration::from_secs_f64(interval.max(run.plan.seconds / f64::from(SERIES_MAX)));
-    let (mut last, mut is_started, mut until) = (run.start(), false, None);
+    let (mut last, mut is_started, mut until) = (run.start(), false, run.deadline());
+    let (mut why, mut is_stopped) = (http1::timed_out(&run.plan), false);
     loop {
         let now = Instant::now();
         if !is_started && now >= run.start() {
@@ -133,11 +148,12 @@ async fn watch(
             }
             continue;
         }
-        if until.is_none() && is_ended() {
+        if !is_stopped && is_ended() {
             run.stop();
-            until = Some(now + GRACE);
+            is_stopped = true;
+            (until, why) = (now + GRACE, "no response before the run was ended".to_owned());
         }
-        if until.is_some_and(|until| now >= until) {
+        if now >= until {
             break;
         }
         tokio::select! {
@@ -148,6 +164,7 @@ async fn watch(
             () = tokio::time::sleep_until(next.min(now + LOOK).into()) => {}
         }
     }
+    run.abandon(&why);
     // The rest of the last interval counts, unless it is too short to say something.
     let now = Instant::now();
     if is_started && now - last > interval / 10 {

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep_until};
 
-/// After the end, how long arrivals that are already due are still sent.
+/// After the end, how long arrivals that are already due are still sent, and never longer than a request may take.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Bytes that went over connections, without those of TLS.
@@ -35,12 +35,19 @@ pub struct Measurement {
     pub plan: Plan,
     start: Instant,
     end: Cell<Instant>,
+    /// Until then arrivals that are already due are sent.
+    send_until: Cell<Instant>,
+    /// The arrival that was taken last.
     next: Cell<Instant>,
     random: Cell<u64>,
     /// Requests that may still be sent and count.
     budget: Cell<u64>,
-    /// Arrivals that could not be sent: the server is too far behind for any latency to be true.
+    /// Arrivals that a worker took and could not send.
     unsent: Cell<u64>,
+    /// Requests that count and are on their way.
+    in_flight: Cell<u64>,
+    /// When the last of those that count ended, however it did.
+    over: Cell<Option<Instant>>,
     tally: RefCell<Tally>,
     /// Bytes and CPU time before the requests that count.
     before: Cell<(u64, u64, Duration)>,
@@ -52,13 +59,17 @@ impl Measurement {
     pub fn begin(plan: Plan, traffic: Rc<Traffic>) -> Rc<Self> {
         let begin = Instant::now();
         let start = begin + Duration::from_secs_f64(plan.warmup_s);
+        let end = start + Duration::from_secs_f64(plan.seconds);
         Rc::new(Self {
             start,
-            end: Cell::new(start + Duration::from_secs_f64(plan.seconds)),
+            end: Cell::new(end),
+            send_until: Cell::new(end + GRACE.min(plan.timeout())),
             next: Cell::new(begin),
             random: Cell::new(plan.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             budget: Cell::new(if plan.requests_max == 0 { u64::MAX } else { plan.requests_max }),
             unsent: Cell::new(0),
+            in_flight: Cell::new(0),
+            over: Cell::new(None),
             tally: RefCell::default(),
             before: Cell::new((traffic.out.get(), traffic.input.get(), system::cpu_time())),
             traffic,
@@ -78,7 +89,14 @@ impl Measurement {
 
     /// No further request is sent.
     pub fn stop(&self) {
-        self.end.set(self.end.get().min(Instant::now()));
+        let now = Instant::now();
+        self.end.set(self.end.get().min(now));
+        self.send_until.set(now);
+    }
+
+    /// When the run is over whatever the server does: every request was due long enough before.
+    pub fn deadline(&self) -> Instant {
+        self.end.get() + self.plan.timeout()
     }
 
     /// Whether the time is not up.
@@ -100,19 +118,45 @@ impl Measurement {
 
     /// A request is sent.
     pub fn sent(&self, due: Instant) {
-        if self.is_open() {
-            self.count(due, |tally| tally.sent(due, Instant::now()));
-        }
+        self.count(due, |tally| {
+            self.in_flight.set(self.in_flight.get() + 1);
+            if self.is_open() {
+                tally.sent(due, Instant::now());
+            }
+        });
     }
 
     /// A request had its last response at `at`.
     pub fn done(&self, due: Instant, at: Instant) {
-        self.count(due, |tally| tally.done(due, at, self.plan.samples));
+        self.count(due, |tally| {
+            self.ended(at);
+            tally.done(due, at, self.plan.samples);
+        });
     }
 
     /// A request failed.
     pub fn failed(&self, due: Instant, why: &str) {
-        self.count(due, |tally| tally.failed(why));
+        self.count(due, |tally| {
+            self.ended(Instant::now());
+            tally.failed(why);
+        });
+    }
+
+    fn ended(&self, at: Instant) {
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+        self.over.set(Some(at));
+    }
+
+    /// A connection was lost, or could not be opened, without a request.
+    pub fn unreachable(&self, why: &str) {
+        self.count(Instant::now(), |tally| tally.failed(why));
+    }
+
+    /// Nobody waits any longer for the requests in flight.
+    pub fn abandon(&self, why: &str) {
+        for _ in 0..self.in_flight.get() {
+            self.failed(self.start, why);
+        }
     }
 
     /// Ends an interval of the series at `at`, `interval` after the last one ended.
@@ -123,18 +167,23 @@ impl Measurement {
     /// The outcome of the run.
     pub fn outcome(&self) -> Outcome {
         let (out, input, cpu) = self.before.get();
-        let tally = self.tally.take();
         // A run that ends with its last request does so before its time.
-        let end = if self.budget.get() == 0 { tally.last.unwrap_or(self.start) } else { self.end.get() };
+        let end = if self.budget.get() == 0 { self.over.get().unwrap_or(self.start) } else { self.end.get() };
         Outcome {
-            tally,
+            tally: self.tally.take(),
             start: self.start,
             seconds: end.min(self.end.get()).saturating_duration_since(self.start).as_secs_f64(),
-            unsent: self.unsent.get(),
-            is_open: self.is_open(),
+            unsent: self.unsent.get() + self.left(),
             cpu: system::cpu_time().saturating_sub(cpu),
             bytes: (self.traffic.out.get() - out, self.traffic.input.get() - input),
         }
+    }
+
+    /// Arrivals of the window that nobody took; of random ones, as many as are expected.
+    fn left(&self) -> u64 {
+        let left = self.end.get().saturating_duration_since(self.next.get().max(self.start));
+        let left = (left.as_secs_f64() * self.plan.rate) as u64;
+        if self.is_open() { left.min(self.budget.get()) } else { 0 }
     }
 
     fn arrival(&self) -> Option<Instant> {
@@ -160,17 +209,15 @@ impl Measurement {
 
     fn take(&self) -> Option<Instant> {
         let now = Instant::now();
+        // Arrivals that the warm-up left over would take the place of those that are measured.
+        if now >= self.start && self.next.get() < self.start {
+            self.next.set(self.start);
+        }
         let due = match self.is_open() {
+            true if now >= self.send_until.get() => return None,
             true => self.arrival()?,
             false => (now < self.end.get()).then_some(now)?,
         };
-        if self.is_open() && now >= self.end.get() + GRACE {
-            self.unsent.set(self.unsent.get() + 1);
-            while self.arrival().is_some() {
-                self.unsent.set(self.unsent.get() + 1);
-            }
-            return None;
-        }
         if due >= self.start {
             self.budget.set(self.budget.get().checked_sub(1)?);
         }
@@ -221,6 +268,15 @@ impl Pace {
             self.taken = None;
         }
         Poll::Ready(Some(due))
+    }
+}
+
+impl Drop for Pace {
+    /// An arrival that was taken while there was no connection for it is one that was not sent.
+    fn drop(&mut self) {
+        if self.taken.is_some_and(|due| due >= self.run.start && due < self.run.end.get()) {
+            self.run.unsent.set(self.run.unsent.get() + 1);
+        }
     }
 }
 

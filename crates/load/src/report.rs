@@ -133,10 +133,12 @@ impl Tally {
         self.failures.first().map(|(text, _)| text.as_str())
     }
 
-    /// Answers per second since `start`. Requests in flight when the time was up were answered and count, so the clock
-    /// runs until the last of them: with slow models they are a tenth of all.
-    pub fn rate(&self, start: Instant) -> f64 {
-        let seconds = self.last.map_or(0.0, |last| last.saturating_duration_since(start).as_secs_f64());
+    /// Answers per second since `start`, in `seconds` at least. Requests in flight when the time was up were answered
+    /// and count, so the clock runs until the last of them: with slow models they are a tenth of all, and with an open
+    /// loop that overloads the server far more.
+    pub fn rate(&self, start: Instant, seconds: f64) -> f64 {
+        let until_last = self.last.map_or(0.0, |last| last.saturating_duration_since(start).as_secs_f64());
+        let seconds = seconds.max(until_last);
         if seconds > 0.0 { self.latency.count() as f64 / seconds } else { 0.0 }
     }
 
@@ -168,12 +170,10 @@ pub struct Outcome {
     pub tally: Tally,
     /// When the requests that count began.
     pub start: Instant,
-    /// How long they were sent.
+    /// How long they were due.
     pub seconds: f64,
     /// Arrivals of an open loop that were never sent.
     pub unsent: u64,
-    /// Whether requests were due whatever the server did.
-    pub is_open: bool,
     /// CPU time of this process.
     pub cpu: Duration,
     /// Bytes that were sent and received.
@@ -181,12 +181,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Requests per second. That of an open loop does not depend on when the last answer came.
+    /// Requests per second.
     pub fn rate(&self) -> f64 {
-        match self.is_open && self.seconds > 0.0 {
-            true => self.tally.latency.count() as f64 / self.seconds,
-            false => self.tally.rate(self.start),
-        }
+        self.tally.rate(self.start, self.seconds)
     }
 
     /// The result as JSON.
@@ -226,11 +223,12 @@ mod tests {
     fn the_clock_runs_until_the_last_answer() {
         let start = Instant::now();
         let mut tally = Tally::default();
-        assert_eq!(tally.rate(start), 0.0, "nothing was answered");
+        assert_eq!(tally.rate(start, 0.0), 0.0, "nothing was answered");
         for _ in 0..5 {
             tally.done(start, start + Duration::from_millis(500), false);
         }
-        assert_eq!(tally.rate(start), 10.0, "five answers in half a second");
+        assert_eq!(tally.rate(start, 0.4), 10.0, "five answers in half a second");
+        assert_eq!(tally.rate(start, 2.0), 2.5, "and none in the rest of two");
     }
 
     #[test]
@@ -240,8 +238,7 @@ mod tests {
             tally.failed(&format!("failure {}", i % 15));
         }
         let start = Instant::now();
-        let outcome =
-            Outcome { tally, start, seconds: 1.0, unsent: 0, is_open: false, cpu: Duration::ZERO, bytes: (0, 0) };
+        let outcome = Outcome { tally, start, seconds: 1.0, unsent: 0, cpu: Duration::ZERO, bytes: (0, 0) };
         let all = &outcome.json()["result"];
         assert_eq!(all["errors"], 30);
         assert_eq!(all["failures"][0], json!({ "text": "failure 0", "count": 2 }));

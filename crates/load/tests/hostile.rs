@@ -221,12 +221,3 @@ fn a_server_that_cannot_be_reached_is_an_error_of_the_program() {
     let text = error(Plan { address: address.clone(), tls, ..plan(1) });
     assert_eq!(text, format!("no connection to {address} within 0.3 s"));
 }
-
-#[test]
-fn a_run_that_is_ended_gives_what_there_is() {
-    let address = serve(|mut stream| drop(silence(&mut stream)));
-    let begin = Instant::now();
-    let ends = move || begin.elapsed() > Duration::from_millis(100);
-    let outcome = load::run(Plan { address, ..plan(1) }, ends, |_| {}).expect("runs");
-    assert!(begin.elapsed() < LONG && outcome.seconds < 30.0, "{:?} {}", begin.elapsed(), outcome.seconds);
-}

@@ -1,8 +1,8 @@
 /** Decides what a person on call must look at first, worst first, with the reason in words. Pure. */
 
 import { ageText, bytesText, counted, numberText, percentText, timeText } from '../format.js'
-import { POINTS } from './history.js'
-import { figuresOf, keyOf, type Figures, type Picture, type Version } from './picture.js'
+import { LATELY, POINTS } from './history.js'
+import { figuresOf, keyOf, type Picture, type Version } from './picture.js'
 
 export interface Finding {
   /** Stays the same while only numbers change. */
@@ -29,14 +29,17 @@ const REJECTED_MIN = 0.2
 const SLOWER_TIMES_MIN = 3
 const SLOWER_US_MIN = 5000
 const SLOWER_REQUESTS_MIN = 10
-const LATELY = 15
 /** A limit is near. */
 const FULL_SHARE_MIN = 0.9
+/** A finding stays for so long after its condition ended. */
+export const HELD_MS = 10_000
+/** The last failures that are looked at: a model is named if most of them are of it. */
+const RECORDS_MAX = 20
 
 type Weighed = Finding & { weight: number }
 
 /** Unloaded on purpose: the reason that a repository gives then. */
-export const isUnloaded = ({ state, reason }: Version): boolean =>
+export const isUnloaded = ({ state, reason }: Pick<Version, 'state' | 'reason'>): boolean =>
   state === '' || (state === 'UNAVAILABLE' && reason === 'unloaded')
 
 export const isFailed = (version: Version): boolean => version.state === 'UNAVAILABLE' && !isUnloaded(version)
@@ -58,22 +61,44 @@ function ofServer(picture: Picture): Weighed[] {
   if (now.connections_max > 0 && now.connections > now.connections_max * FULL_SHARE_MIN)
     add('connections', 'warn', 5e5, `${numberText(now.connections)} of ${numberText(now.connections_max)} ` +
       'connections are open; further ones are rejected.')
-  const cpu = server.rate('cpu')
+  const cpu = server.rate('cpu', LATELY)
   if (now.cores > 0 && cpu > now.cores * 0.95)
     add('cpu', 'warn', 4e5, `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: ` +
       'everything waits for CPU.')
-  const ofModels = [...picture.versions.values()].reduce((sum, { rings }) => sum + (rings?.rate('failed') ?? 0), 0)
-  const rejected = server.rate('failed') - ofModels
-  const share = rejected / Math.max(rejected + server.rate('accepted'), 1e-9)
+  const ofModels = [...picture.versions.values()]
+    .reduce((sum, { rings }) => sum + (rings?.rate('failed', LATELY) ?? 0), 0)
+  const rejected = server.rate('failed', LATELY) - ofModels
+  const share = rejected / Math.max(rejected + server.rate('accepted', LATELY), 1e-9)
   if (rejected >= REJECTED_MIN && share >= FAILED_SHARE_MIN)
-    add('rejected', 'warn', 6e5 * share, `${numberText(rejected)} requests per second are rejected before a model ` +
-      `takes them.${lastFailure(picture)}`)
+    found.push(rejection(picture, rejected, share))
   return found
 }
 
-function lastFailure({ slowest }: Picture, name: string | null = null): string {
+/** Requests that no model took: they are bad if one that does not serve is asked all the time. */
+function rejection(picture: Picture, rejected: number, share: number): Weighed {
+  const key = 'rejected'
+  const records = (picture.slowest?.failed.flatMap(({ requests }) => requests) ?? [])
+    .filter(({ fault }) => fault !== 'model')
+    .toSorted((a, b) => (b.time ?? '').localeCompare(a.time ?? '')).slice(0, RECORDS_MAX)
+  const counts = new Map<string, number>()
+  for (const { model = '' } of records) counts.set(model, (counts.get(model) ?? 0) + 1)
+  const name = [...counts.keys()].find((one) => one !== '' && (counts.get(one) ?? 0) > records.length / 2)
+  const versions = [...picture.versions.values()].filter((one) => one.name === name)
+  const last = lastFailure(picture, name)
+  const rate = numberText(rejected)
+  if (name !== undefined && versions.length > 0 && versions.every(({ state }) => state !== 'READY'))
+    return {
+      key, level: 'bad', weight: 3e6 * share, version: versions[0] ?? null,
+      text: `does not serve and is asked all the same: ${rate} requests per second are rejected.${last}`,
+    }
+  const whose = name === undefined ? '' : `, most of them for '${name}'`
+  const text = `${rate} requests per second are rejected before a model takes them${whose}.${last}`
+  return { key, level: 'warn', weight: 6e5 * share, version: null, text }
+}
+
+function lastFailure({ slowest }: Picture, name?: string): string {
   const records = slowest?.failed.flatMap(({ requests }) => requests)
-    .filter(({ model }) => name === null || model === name) ?? []
+    .filter(({ model }) => name === undefined || model === name) ?? []
   const last = records.toSorted((a, b) => (b.time ?? '').localeCompare(a.time ?? ''))[0]
   return last?.error === undefined ? '' : ` The last: ${last.error}`
 }
@@ -89,15 +114,16 @@ function slower({ rings }: Version): number {
   return before >= SLOWER_REQUESTS_MIN && usual > 0 ? now / usual : 0
 }
 
-function ofVersion(picture: Picture, version: Version, figures: Figures): Weighed[] {
+function ofVersion(picture: Picture, version: Version): Weighed[] {
   const key = keyOf(version.name, version.version)
   const one = (what: string, level: Finding['level'], weight: number, text: string): Weighed[] =>
     [{ key: `${key} ${what}`, level, weight, version, text }]
   if (isFailed(version))
     return one('fails', 'bad', 1e7, `does not serve: ${version.reason || 'no reason is known'}`)
-  const { row } = version
+  const { row, rings } = version
   if (row === null) return []
-  const { mean_us, waited_us, waiting, rate, failed } = figures
+  const { mean_us, waited_us, rate, failed } = figuresOf(version, LATELY, LATELY)
+  const waiting = Math.round(rings?.mean('waiting', LATELY) ?? 0)
   const busy = row.running >= row.instances ? `all ${counted(row.instances, 'instance')}`.replace('all 1 ', 'its only ')
     : `${row.running} of ${counted(row.instances, 'instance')}`
   const are = row.running >= row.instances && row.instances === 1 ? 'is' : 'are'
@@ -119,10 +145,37 @@ function ofVersion(picture: Picture, version: Version, figures: Figures): Weighe
   return []
 }
 
-/** All findings, worst first. `figures` are those of each version, by key. */
-export function findings(picture: Picture, figures: ReadonlyMap<string, Figures>): Finding[] {
+/** All findings, worst first. */
+export function findings(picture: Picture): Finding[] {
   const found = ofServer(picture)
-  for (const [key, version] of picture.versions)
-    found.push(...ofVersion(picture, version, figures.get(key) ?? figuresOf(version)))
+  for (const version of picture.versions.values()) found.push(...ofVersion(picture, version))
   return found.toSorted((a, b) => b.weight - a.weight)
+}
+
+/** Keeps findings for a while after their condition ended, so that they can be read: they do not come and go. */
+export class Held {
+  readonly #seen = new Map<string, { finding: Finding; ms: number }>()
+
+  /** Adds what ended less than HELD_MS ago to what is found now. */
+  with(found: readonly Finding[], picture: Picture): Finding[] {
+    const ms = picture.now?.time_ms ?? 0
+    for (const finding of found) this.#seen.set(finding.key, { finding, ms })
+    const keys = new Set(found.map(({ key }) => key))
+    const kept: Finding[] = []
+    for (const [key, { finding, ms: last }] of this.#seen) {
+      if (keys.has(key)) continue
+      if (ms >= last && ms - last < HELD_MS && !isOver(finding, found, picture)) kept.push(finding)
+      else this.#seen.delete(key)
+    }
+    return [...found, ...kept]
+  }
+}
+
+/** Another finding of its version says more, or its version serves now, or no longer does. */
+function isOver({ key, version }: Finding, found: readonly Finding[], { versions }: Picture): boolean {
+  if (version === null) return false
+  const own = keyOf(version.name, version.version)
+  const isServing = versions.get(own)?.state === 'READY'
+  return isServing !== (key.startsWith(own) && !key.endsWith(' fails')) ||
+    found.some((one) => one.version !== null && keyOf(one.version.name, one.version.version) === own)
 }

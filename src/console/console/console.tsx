@@ -1,13 +1,13 @@
 /** The console: what the server does now, in the order in which people on call look. */
 
-import { useEffect, useMemo, useReducer, useState } from 'preact/hooks'
+import { useEffect, useMemo, useReducer, useRef, useState } from 'preact/hooks'
 import type { Api } from '../api.js'
 import { ageText, clockText, counted } from '../format.js'
 import { KeyForm } from '../shell.js'
 import { follow, type Connection } from '../stream.js'
-import { findings, isFailed } from './attention.js'
+import { Held, findings, isFailed } from './attention.js'
 import { ModelPanel } from './model.js'
-import { Models, findVersion } from './models.js'
+import { Models, findVersion, fragmentOf } from './models.js'
 import { figuresOf, Picture, type Figures } from './picture.js'
 import { Failures, Findings, Log, Memory, SlowestRequests, Traffic } from './server.js'
 import { Settings } from './settings.js'
@@ -20,11 +20,12 @@ function opened(): { name: string; version: string } | null {
 }
 
 const openModel = (name: string, version: string) => {
-  location.hash = new URLSearchParams({ model: name, ...(version === '' ? {} : { version }) }).toString()
+  location.hash = fragmentOf(name, version)
 }
 
 export function ConsoleView({ api }: { api: Api }) {
   const picture = useMemo(() => new Picture(), [])
+  const held = useRef(new Held())
   const [, redraw] = useReducer((turn: number) => turn + 1, 0)
   const [connection, setConnection] = useState<Connection>({ is: 'connecting' })
   const [model, setModel] = useState(opened)
@@ -43,23 +44,29 @@ export function ConsoleView({ api }: { api: Api }) {
 
   const figures = new Map<string, Figures>()
   for (const [key, version] of picture.versions) figures.set(key, figuresOf(version))
-  const found = findings(picture, figures)
+  const found = held.current.with(findings(picture), picture)
   const open = model === null ? undefined : findVersion(picture, model.name, model.version)
   const isKnown = picture.now !== null
   const bad = found.filter(({ level }) => level === 'bad').length
   useEffect(() => {
-    document.title = `${bad > 0 ? `(${bad}) ` : ''}${picture.hello?.server.name ?? 'Console'} · Nereid`
-  }, [bad, picture.hello])
+    const before = connection.is === 'lost' ? 'offline – ' : bad > 0 ? `(${bad}) ` : ''
+    document.title = `${before}${picture.hello?.server.name ?? 'Console'} · Nereid`
+  }, [bad, picture.hello, connection.is])
   return (
     <>
       <Status picture={picture} connection={connection} />
       <p class="hidden" role="status">
         {found.map(({ version, key }) => `${version?.name ?? ''} ${key.split(' ').at(-1)}`).join(', ')}
       </p>
+      {model !== null && open === undefined && picture.versions.size > 0 && (
+        <p role="alert" class="finding warn">
+          There is no model '{model.name}' in this server's repository.
+        </p>
+      )}
       {connection.is === 'forbidden' && <KeyForm api={api} text={connection.text} />}
       {isKnown && (
         <div class={`console ${connection.is === 'live' ? '' : 'stale'}`}>
-          <Findings found={found} picture={picture} onOpen={openModel} />
+          <Findings found={found} picture={picture} isLive={connection.is === 'live'} onOpen={openModel} />
           <Traffic picture={picture} />
           <Models picture={picture} figures={figures} onOpen={openModel} />
           <div class="columns two">

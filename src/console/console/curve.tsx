@@ -88,7 +88,8 @@ function optionsOf(
   return {
     width: at.clientWidth,
     height: HEIGHT,
-    padding: [8, 4, 0, 0],
+    // The label of the last minute is half outside.
+    padding: [8, 20, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {

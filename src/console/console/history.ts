@@ -4,6 +4,8 @@
 export const POINTS = 300
 /** Points that a rate is the mean of: a slow model answers less than once a second. */
 const RATE_POINTS = 5
+/** Points that tell what is the case lately; one second alone says little. */
+export const LATELY = 15
 
 /** The seconds of all rings of a page. A second without an event is a gap: there were no numbers. */
 export class Clock {
@@ -32,11 +34,23 @@ export class Clock {
 export class Rings<Name extends string> {
   readonly #clock: Clock
   readonly #rings: Readonly<Record<Name, Float32Array>>
+  readonly #begin: number
 
   constructor(clock: Clock, names: readonly Name[], begin: number) {
     this.#clock = clock
+    this.#begin = begin
     this.#rings = Object.fromEntries(names.map((name) => [name, new Float32Array(POINTS).fill(begin)])) as
       Record<Name, Float32Array>
+  }
+
+  /** The current second has no numbers. */
+  skip(): void {
+    for (const ring of Object.values<Float32Array>(this.#rings)) ring[this.#clock.at] = Number.NaN
+  }
+
+  /** The current second has what a new ring has, and nothing of five minutes ago. */
+  begin(): void {
+    for (const ring of Object.values<Float32Array>(this.#rings)) ring[this.#clock.at] = this.#begin
   }
 
   set(name: Name, value: number): void {
@@ -54,8 +68,13 @@ export class Rings<Name extends string> {
   }
 
   /** Mean per second of what was counted lately; of at most the seconds there are. */
-  rate(name: Name): number {
-    return this.sum(name, RATE_POINTS) / Math.max(1, Math.min(RATE_POINTS, this.#clock.count - 1))
+  rate(name: Name, points = RATE_POINTS): number {
+    return this.sum(name, points) / Math.max(1, Math.min(points, this.#clock.count - 1))
+  }
+
+  /** Mean of what is there at a time, such as waiting requests. */
+  mean(name: Name, points: number): number {
+    return this.sum(name, points) / Math.max(1, Math.min(points, this.#clock.count))
   }
 
   /** The values of all seconds, the oldest first; null for a gap. */

@@ -2,16 +2,18 @@
 
 import { useEffect, useRef } from 'preact/hooks'
 import { CAUSES } from '../../tools/why/causes.js'
-import { causeOf } from '../../tools/why/words.js'
+import { causeOf, changeOf, isOutside } from '../../tools/why/words.js'
 import type { Api } from '../api.js'
-import { ageText, counted, numberText, percentText, timeText } from '../format.js'
+import { ONLY_GRPC, ageText, counted, isInPaths, numberText, percentText, timeText } from '../format.js'
+import { modelPath } from '../try/call.js'
 import { TryModel } from '../try/try.js'
 import { isUnloaded } from './attention.js'
+import { Control } from './control.js'
 import { Curve } from './curve.js'
+import { factsOf, type ModelConfig } from './facts.js'
 import { State } from './models.js'
-import { OutcomeText, Phases, Table, Tiles, type Tile, useAction, useAsked } from './parts.js'
+import { Phases, Table, Tiles, type Tile, useAsked } from './parts.js'
 import { figuresOf, type Picture, type Version } from './picture.js'
-import { BY_HAND } from './settings.js'
 
 /** The advice is made of the last minutes: it does not change faster. */
 const WHY_SECONDS = 5
@@ -36,17 +38,14 @@ interface Why extends Expected {
   replayed: boolean
   advice: readonly {
     change: string
-    setting?: string
-    from?: number | string
-    to?: number | string
+    setting?: string | null
+    from?: number | string | null
+    to?: number | string | null
     text: string
-    now?: Expected
-    expected?: Expected
+    now?: Expected | null
+    expected?: Expected | null
   }[]
 }
-
-export const pathOf = (name: string, version: string): string =>
-  `/v2/models/${encodeURIComponent(name)}${version === '' ? '' : `/versions/${encodeURIComponent(version)}`}`
 
 export function ModelPanel({ version, picture, api, onOpen, onClose }: {
   version: Version
@@ -59,6 +58,7 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
   useEffect(() => dialog.current?.showModal(), [])
   const { name } = version
   const isServing = version.state === 'READY'
+  const isAsked = isInPaths(name)
   const others = [...picture.versions.values()].filter((one) => one.name === name)
   return (
     <dialog
@@ -82,50 +82,28 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
               {others.map((one) => <option key={one.version} value={one.version}>version {one.version}</option>)}
             </select>
           ) : <span class="quiet">{version.version !== '' && `version ${version.version}`}</span>}
-          <Control version={version} picture={picture} api={api} />
+          {isAsked && <Control key={name} version={version} picture={picture} api={api} />}
         </div>
         {version.reason !== '' && <p class={`words ${isUnloaded(version) ? 'quiet' : 'bad'}`}>{version.reason}</p>}
         {isServing && <Numbers version={version} />}
-        {isServing && <WhySlow version={version} api={api} />}
+        {!isAsked && <p class="words">{ONLY_GRPC}</p>}
+        {isServing && isAsked && <WhySlow version={version} api={api} />}
         {isServing && <Curves version={version} picture={picture} />}
         {isServing && <Batches version={version} />}
-        {isServing && (
+        {isServing && isAsked && (
           <section>
             <h3>Try it</h3>
             {picture.hello?.may.infer === false ? <p class="quiet">This key may not send requests to models.</p>
-              : <TryModel key={name} model={name} version={version.version} api={api} />}
+              : (
+                <TryModel
+                  key={name} model={name} version={version.version} api={api} grpcPort={picture.hello?.grpc_port}
+                />
+              )}
           </section>
         )}
-        {isServing && <Configuration key={name} name={name} version={version.version} api={api} />}
+        {isServing && isAsked && <Configuration key={name} name={name} version={version.version} api={api} />}
       </div>
     </dialog>
-  )
-}
-
-/** Load and unload, where the server and the key allow them. */
-function Control({ version: { name, state }, picture: { hello }, api }: {
-  version: Version
-  picture: Picture
-  api: Api
-}) {
-  const { busy, outcome, run } = useAction()
-  if (hello === null || !hello.may.load) return null
-  if (!hello.explicit) return <span class="quiet">{BY_HAND}</span>
-  const act = (what: 'load' | 'unload') => run(async () => {
-    await api.post(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, {})
-    return `${name}: ${what === 'load' ? 'loaded' : 'unloading, once its requests have ended'}.`
-  })
-  return (
-    <>
-      <button type="button" disabled={busy} onClick={() => act('load')}>
-        {state === 'READY' ? 'Load again' : 'Load'}
-      </button>
-      {state === 'READY' && (
-        <button type="button" disabled={busy} onClick={() => act('unload')}>Unload</button>
-      )}
-      {busy && <span class="quiet">working …</span>}
-      <OutcomeText outcome={outcome} />
-    </>
   )
 }
 
@@ -178,7 +156,7 @@ const ratesText = ({ rate, p50_us, p99_us }: Expected): string =>
 
 /** Where the time goes, why batches begin, what requests wait behind, and what to change. */
 function WhySlow({ version: { name, version }, api }: { version: Version; api: Api }) {
-  const path = `${pathOf(name, version)}/why`
+  const path = `${modelPath(name, version)}/why`
   const { value, error } = useAsked(async () => (await api.json(path)) as Why, WHY_SECONDS, path)
   if (error !== null) return <section><h3>Why</h3><p class="bad">{error}</p></section>
   if (value === null) return <section><h3>Why</h3><p class="quiet">Asking the server …</p></section>
@@ -201,12 +179,11 @@ function WhySlow({ version: { name, version }, api }: { version: Version; api: A
         <ol class="advice">
           {advice.map(({ change, setting, from, to, text, now, expected }) => (
             <li key={`${change} ${to}`}>
-              <p>
-                <b>{change}{from !== undefined && ` from ${from}`}{to !== undefined && ` to ${to}`}</b>: {text}
-              </p>
-              {setting !== undefined && <pre tabIndex={0}><code>{setting}</code></pre>}
-              {now !== undefined && <p class="quiet">now: {ratesText(now)}</p>}
-              {expected !== undefined && <p>expected: {ratesText(expected)}</p>}
+              <p><b>{changeOf(change, from, to)}</b>: {text}</p>
+              {setting && (isOutside(change) ? <p class="words">What helps: {setting}.</p>
+                : <pre tabIndex={0}><code>{setting}</code></pre>)}
+              {now && expected && <p class="quiet">now: {ratesText(now)}</p>}
+              {expected && <p>expected: {ratesText(expected)}</p>}
             </li>
           ))}
         </ol>
@@ -246,10 +223,14 @@ function Batches({ version: { row } }: { version: Version }) {
       <h3>Batches</h3>
       <Table
         caption="Executions by the rows of their batch, since the model was loaded"
-        columns={['Rows', 'Executions', 'Share', 'Mean time'].map((title) => ({ title, number: true }))}
+        columns={['Batch', 'Executions', 'Share', 'Mean time'].map((title) => ({ title, number: true }))}
         rows={batches.map(({ batch_size, compute_infer: { count, ns } }) => ({
           key: String(batch_size),
-          cells: [batch_size, numberText(count), percentText(count / all), timeText(ns / Math.max(1, count) / 1000)],
+          // A model without batching runs requests as they are.
+          cells: [
+            batch_size === 0 ? '1 request' : counted(batch_size, 'row'), numberText(count), percentText(count / all),
+            timeText(ns / Math.max(1, count) / 1000),
+          ],
         }))}
       />
     </section>
@@ -257,13 +238,20 @@ function Batches({ version: { row } }: { version: Version }) {
 }
 
 function Configuration({ name, version, api }: { name: string; version: string; api: Api }) {
-  const path = `${pathOf(name, version)}/config`
-  const { value, error } = useAsked(async () => JSON.stringify(await api.json(path), null, 2), 0, path)
+  const path = `${modelPath(name, version)}/config`
+  const { value, error } = useAsked(async () => (await api.json(path)) as ModelConfig, 0, path)
   return (
     <details>
       <summary><h3>Configuration</h3></summary>
       {error !== null && <p class="bad">{error}</p>}
-      {value !== null && <pre class="config" tabIndex={0}><code>{value}</code></pre>}
+      {value !== null && (
+        <>
+          <dl class="facts">
+            {factsOf(value).map(([title, text]) => <div key={title}><dt>{title}</dt><dd>{text}</dd></div>)}
+          </dl>
+          <pre class="config" tabIndex={0}><code>{JSON.stringify(value, null, 2)}</code></pre>
+        </>
+      )}
     </details>
   )
 }

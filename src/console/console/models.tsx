@@ -47,33 +47,38 @@ export function Models({ picture, figures, onOpen }: {
   const [order, setOrder] = useState<Order>('trouble')
   const [top, setTop] = useState(0)
   /** Rows keep their places while a pointer or the focus is on them: nobody clicks on what moved there just now. */
-  const isHeld = useRef(false)
-  const places = useRef(new Map<string, number>())
+  const holds = useRef({ pointer: false, focus: false })
+  const places = useRef({ order, filter, at: new Map<string, number>() })
+  const isHeld = holds.current.pointer || holds.current.focus
 
   const all = [...picture.versions].flatMap(([key, version]): Shown[] => {
     const own = figures.get(key)
     return own === undefined ? [] : [{ key, version, figures: own }]
   })
   const wanted = filter.toLowerCase()
-  const found = all.filter(({ version: { name, state } }) =>
-    wanted === '' || name.toLowerCase().includes(wanted) || state.toLowerCase() === wanted)
+  const found = all.filter(({ version }) =>
+    wanted === '' || version.name.toLowerCase().includes(wanted) || stateOf(version)[1] === wanted)
   const rows = found.toSorted((a, b) => ORDERS[order](b) - ORDERS[order](a) || byName(a, b))
-  if (isHeld.current) {
-    const at = ({ key }: Shown) => places.current.get(key) ?? Number.MAX_SAFE_INTEGER
+  // A new order is what the pointer in the table asked for.
+  if (isHeld && places.current.order === order && places.current.filter === filter) {
+    const at = ({ key }: Shown) => places.current.at.get(key) ?? Number.MAX_SAFE_INTEGER
     rows.sort((a, b) => at(a) - at(b))
   } else {
-    places.current = new Map(rows.map(({ key }, i) => [key, i]))
+    places.current = { order, filter, at: new Map(rows.map(({ key }, i) => [key, i])) }
   }
   const first = Math.max(0, Math.floor(top / ROW_PX) - ROWS_BESIDE)
   const drawn = rows.slice(first, first + ROWS_IN_SIGHT + 2 * ROWS_BESIDE)
   const serving = all.filter(({ version }) => version.state === 'READY').length
+  const note = `${counted(serving, 'version')} of ${numberText(all.length)} ${serving === 1 ? 'serves' : 'serve'}`
   const head = (title: string, by: Order, classes = 'number') => (
     <th scope="col" class={classes} aria-sort={order === by ? (by === 'name' ? 'ascending' : 'descending') : undefined}>
-      <button type="button" class="sort" onClick={() => setOrder(order === by ? 'trouble' : by)}>{title}</button>
+      <button type="button" class="sort" onClick={() => setOrder(order === by ? 'trouble' : by)}>
+        {title} <span aria-hidden="true">{order !== by ? '▽' : by === 'name' ? '▲' : '▼'}</span>
+      </button>
     </th>
   )
   return (
-    <Section id="models" title="Models" note={`${counted(serving, 'version')} of ${numberText(all.length)} serve`}>
+    <Section id="models" title="Models" note={note}>
       <div class="tools">
         <label for="filter">Filter</label>
         <input
@@ -81,13 +86,13 @@ export function Models({ picture, figures, onOpen }: {
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
         <span class="quiet" role="status">{wanted === '' ? '' : `${counted(rows.length, 'version')} found`}</span>
-        {isHeld.current && <span class="quiet wide">Rows keep their places while you are in the table.</span>}
+        {isHeld && <span class="quiet wide">Rows keep their places while you are in the table.</span>}
       </div>
       <div
         class="scroll models" role="region" aria-label="Table of models" tabIndex={0}
         onScroll={(event) => setTop(event.currentTarget.scrollTop)}
-        onPointerEnter={() => (isHeld.current = true)} onPointerLeave={() => (isHeld.current = false)}
-        onFocusIn={() => (isHeld.current = true)} onFocusOut={() => (isHeld.current = false)}
+        onPointerEnter={() => (holds.current.pointer = true)} onPointerLeave={() => (holds.current.pointer = false)}
+        onFocusIn={() => (holds.current.focus = true)} onFocusOut={() => (holds.current.focus = false)}
       >
         <table aria-rowcount={rows.length + 1}>
           <caption class="hidden">Versions of models, those with trouble first</caption>
@@ -107,16 +112,19 @@ export function Models({ picture, figures, onOpen }: {
             </tr>
           </thead>
           <tbody>
-            {first > 0 && <Space rows={first} />}
+            {first > 0 && <Space key="above" rows={first} />}
             {drawn.map((one, i) => (
-              <Row {...one} index={first + i + 2} now={picture.now?.time_ms ?? 0} onOpen={onOpen} />
+              <Row {...one} key={one.key} index={first + i + 2} now={picture.now?.time_ms ?? 0} onOpen={onOpen} />
             ))}
-            {first + drawn.length < rows.length && <Space rows={rows.length - first - drawn.length} />}
+            {first + drawn.length < rows.length && (
+              <Space key="below" rows={rows.length - first - drawn.length} />
+            )}
           </tbody>
         </table>
         {rows.length === 0 && (
           <p class="empty">
-            {all.length === 0 ? 'The repository has no models.' : `No model has "${filter}" in its name.`}
+            {all.length === 0 ? 'The repository has no models.'
+              : `No model has "${filter}" in its name, and none has it as its state, such as "serves" or "not loaded".`}
           </p>
         )}
       </div>
@@ -131,7 +139,7 @@ const Space = ({ rows }: { rows: number }) => (
   </tr>
 )
 
-function Row({ version, figures, index, now, onOpen }: Shown & {
+function Row({ version, figures, index, now, onOpen }: Omit<Shown, 'key'> & {
   index: number
   now: number
   onOpen: (name: string, version: string) => void
@@ -181,12 +189,20 @@ const STATES: Readonly<Record<string, [kind: string, text: string]>> = {
   UNLOADING: ['warn', 'is unloading'],
 }
 
+type Stated = Pick<Version, 'state' | 'reason'>
+
+const stateOf = (version: Stated): [kind: string, text: string] =>
+  STATES[version.state] ?? (isUnloaded(version) ? ['quiet', 'not loaded'] : ['bad', 'does not serve'])
+
 /** The state in words; the colour only repeats it. */
-export function State({ version, isShort = false }: { version: Version; isShort?: boolean }) {
-  const [kind, text] = STATES[version.state] ??
-    (isUnloaded(version) ? ['quiet', 'not loaded'] : ['bad', 'does not serve'])
+export function State({ version, isShort = false }: { version: Stated; isShort?: boolean }) {
+  const [kind, text] = stateOf(version)
   return <span class={`state ${kind}`} title={version.reason}>{isShort && kind === 'bad' ? 'fails' : text}</span>
 }
+
+/** The fragment of `/console` that opens a model. */
+export const fragmentOf = (name: string, version: string): string =>
+  `#${new URLSearchParams({ model: name, ...(version === '' ? {} : { version }) })}`
 
 export const findVersion = (picture: Picture, name: string, version: string): Version | undefined =>
   picture.versions.get(keyOf(name, version)) ??

@@ -18,13 +18,16 @@ export const Section = ({ id, title, note, children }: {
   </section>
 )
 
-export type Tile = readonly [title: string, value: string, note: string]
+/** `kind` is the colour of its value. */
+export type Tile = readonly [title: string, value: string, note: string, kind?: string]
 
 /** Large numbers, each with its name and a note. */
 export const Tiles = ({ tiles }: { tiles: readonly Tile[] }) => (
   <dl class="tiles">
-    {tiles.map(([title, value, note]) => (
-      <div key={title} class="tile"><dt>{title}</dt><dd><b>{value}</b><span class="quiet">{note}</span></dd></div>
+    {tiles.map(([title, value, note, kind]) => (
+      <div key={title} class="tile">
+        <dt>{title}</dt><dd><b class={kind}>{value}</b><span class="quiet">{note}</span></dd>
+      </div>
     ))}
   </dl>
 )

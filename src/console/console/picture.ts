@@ -62,9 +62,19 @@ export class Picture {
   }
 
   #restart(): void {
+    if (this.now !== null) this.#gap(this.now)
     this.now = null
     this.#first = null
-    for (const version of this.versions.values()) version.row = null
+    this.slowest = null
+    this.error = ''
+    this.versions.clear()
+  }
+
+  /** A second without numbers: the curves have a gap. */
+  #gap({ time_ms }: Now): void {
+    this.clock.next(time_ms + 1000)
+    this.server.skip()
+    for (const { rings } of this.versions.values()) rings?.skip()
   }
 
   #index(rows: readonly IndexRow[]): void {
@@ -84,8 +94,9 @@ export class Picture {
     const ms = before === null ? 0 : now.time_ms - before.time_ms
     // After a gap the counters have grown by more than a second's worth.
     const isNext = ms > 0 && ms <= STEP_MS_MAX
-    if (before !== null && !isNext) this.clock.next(before.time_ms + 1000)
+    if (before !== null && !isNext) this.#gap(before)
     this.clock.next(now.time_ms)
+    this.server.begin()
     // Both sums fall when a version is unloaded.
     const per = (value: number, last: number) =>
       isNext && value >= last ? ((value - last) * 1000) / ms : Number.NaN
@@ -97,7 +108,7 @@ export class Picture {
     }
     this.server.set('waiting', now.waiting)
     this.server.set('memory', now.memory.process)
-    for (const { rings } of this.versions.values()) for (const name of MODEL) rings?.set(name, 0)
+    for (const { rings } of this.versions.values()) rings?.begin()
     for (const row of now.models) this.#model(row, isNext ? 1000 / ms : 0)
     for (const { row, rings } of this.versions.values()) rings?.set('waiting', row?.waiting ?? 0)
     this.#first ??= now
@@ -160,16 +171,16 @@ export interface Figures {
 /** Seconds over which times are a mean. */
 const SECONDS = 10
 
-export function figuresOf({ rings, row }: Version): Figures {
+export function figuresOf({ rings, row }: Version, seconds = SECONDS, rates?: number): Figures {
   if (rings === null) return { rate: 0, failed: 0, mean_us: 0, waited_us: 0, waiting: 0, batch: 0 }
-  const answered = rings.sum('answered', SECONDS)
-  const executions = rings.sum('executions', SECONDS)
+  const answered = rings.sum('answered', seconds)
+  const executions = rings.sum('executions', seconds)
   return {
-    rate: rings.rate('answered'),
-    failed: rings.rate('failed'),
-    mean_us: answered > 0 ? (rings.sum('ms', SECONDS) * 1000) / answered : 0,
-    waited_us: answered > 0 ? (rings.sum('waited_ms', SECONDS) * 1000) / answered : 0,
+    rate: rings.rate('answered', rates),
+    failed: rings.rate('failed', rates),
+    mean_us: answered > 0 ? (rings.sum('ms', seconds) * 1000) / answered : 0,
+    waited_us: answered > 0 ? (rings.sum('waited_ms', seconds) * 1000) / answered : 0,
     waiting: row?.waiting ?? 0,
-    batch: executions > 0 ? rings.sum('rows', SECONDS) / executions : 0,
+    batch: executions > 0 ? rings.sum('rows', seconds) / executions : 0,
   }
 }

@@ -1,9 +1,9 @@
 /** Parts of the console about the whole server, in the order in which operators look. */
 
-import { useState } from 'preact/hooks'
-import { causeOf } from '../../tools/why/words.js'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { behindText, causeOf } from '../../tools/why/words.js'
 import type { Fault, RequestRecord } from '../contract.js'
-import { bytesText, clockText, counted, numberText, percentText, timeText } from '../format.js'
+import { ageText, bytesText, clockText, counted, numberText, percentText, timeText } from '../format.js'
 import { FINDINGS_MAX, type Finding } from './attention.js'
 import { Curve } from './curve.js'
 import { POINTS } from './history.js'
@@ -13,24 +13,24 @@ import { keyOf, type Picture } from './picture.js'
 export type OpenModel = (name: string, version: string) => void
 
 /** The findings in sentences. */
-export function Findings({ found, picture, onOpen }: {
+export function Findings({ found, picture, isLive, onOpen }: {
   found: readonly Finding[]
   picture: Picture
+  isLive: boolean
   onOpen: OpenModel
 }) {
   const more = found.length - FINDINGS_MAX
-  const serving = [...picture.versions.values()].filter(({ state }) => state === 'READY').length
+  const place = useRef<HTMLElement>(null)
+  const [kind, text] = nothingFound(picture, isLive)
+  // The page below must not move each time a finding comes or goes.
+  useLayoutEffect(() => keepHeight(place.current, picture.now?.time_ms ?? 0))
   return (
-    <section class="findings" aria-labelledby="findings">
+    <section class="findings" aria-labelledby="findings" ref={place}>
       <h2 id="findings" class="hidden">What to look at first</h2>
-      {found.length === 0 ? (
-        <p class="finding good">
-          {picture.now === null ? 'The numbers of the server are on their way.'
-            : picture.versions.size === 0 ? 'The repository has no models: nothing serves, and nothing fails.'
-              : serving === 0 ? 'No model is loaded.'
-              : `Nothing stands out: ${counted(serving, 'version')} serve, no queue is long, and nothing fails.`}
-        </p>
-      ) : (
+      {found.length > 0 && !isLive && picture.now !== null && (
+        <p class="quiet">As of {clockText(picture.now.time_ms)}:</p>
+      )}
+      {found.length === 0 ? <p class={`finding ${kind}`}>{text}</p> : (
         <ul>
           {found.slice(0, FINDINGS_MAX).map(({ key, level, version, text }) => (
             <li key={key} class={`finding ${level}`}>
@@ -51,18 +51,49 @@ export function Findings({ found, picture, onOpen }: {
   )
 }
 
+/** A sentence for when there are no findings. */
+function nothingFound({ now, versions, hello }: Picture, isLive: boolean): readonly [kind: string, text: string] {
+  const serving = [...versions.values()].filter(({ state }) => state === 'READY').length
+  if (now === null) return ['neutral', 'The numbers of the server are on their way.']
+  if (!isLive) return ['neutral', `What the server does is not known since ${clockText(now.time_ms)}.`]
+  const how = hello?.explicit === true
+    ? 'Load one by its name under Settings, or with POST /v2/repository/models/NAME/load.'
+    : 'Put a model into the repository that --model-repository names; with --model-control-mode=none, start the ' +
+      'server again.'
+  if (versions.size === 0) return ['neutral', `The repository has no models. ${how}`]
+  if (serving === 0) return ['neutral', `No model is loaded. ${how}`]
+  const serve = `${counted(serving, 'version')} ${serving === 1 ? 'serves' : 'serve'}`
+  return ['good', `Nothing stands out: ${serve}, no queue is long, and nothing fails.`]
+}
+
+/** The height of the findings shrinks only when they needed less for so long. */
+const HEIGHT_MS = 60_000
+
+function keepHeight(place: HTMLElement | null, now_ms: number): void {
+  if (place === null) return
+  const { style, dataset } = place
+  const kept = Number.parseFloat(style.minHeight) || 0
+  style.minHeight = ''
+  const wanted = place.offsetHeight
+  const isOver = now_ms - Number(dataset['since']) >= HEIGHT_MS
+  if (!(wanted < kept) || isOver) dataset['since'] = String(now_ms)
+  style.minHeight = `${isOver ? wanted : Math.max(kept, wanted)}px`
+}
+
 /** Waiting requests, and what comes in against what goes out. */
 export function Traffic({ picture }: { picture: Picture }) {
   const { now, server, clock } = picture
   const [accepted, answered] = [server.rate('accepted'), server.rate('answered')]
   const cpu = server.rate('cpu')
+  const lately = server.sum('failed', POINTS)
   const tiles: Tile[] = [
     ['Waiting', numberText(now?.waiting ?? 0), `${numberText(now?.running ?? 0)} running`],
-    ['In', `${numberText(accepted)}/s`, `${numberText(now?.connections ?? 0)} connections`],
+    ['In', `${numberText(accepted)}/s`, counted(now?.connections ?? 0, 'connection')],
     ['Out', `${numberText(answered)}/s`, accepted > answered * 1.1 + 1 ? 'less than comes in' : 'keeps up'],
     [
       'Failed', `${numberText(server.rate('failed'))}/s`,
-      `${numberText(Math.round(server.sum('failed', POINTS)))} in 5 minutes`,
+      `${numberText(Math.round(lately))} in ${ageText(Math.min(POINTS, Math.max(1, clock.count - 1)))}`,
+      lately > 0 ? 'bad' : '',
     ],
     ['CPU', cpu.toFixed(cpu < 10 ? 2 : 1), `of ${counted(now?.cores ?? 0, 'core')}`],
     ['Memory', bytesText(now?.memory.process ?? 0), `${bytesText(now?.memory.used ?? 0)} of requests`],
@@ -126,6 +157,9 @@ function kindsOf(records: readonly RequestRecord[]): { record: RequestRecord; te
 
 export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenModel }) {
   const counts = picture.failedSince().filter(({ all }) => all > 0)
+  const models = [...picture.versions.values()]
+    .map(({ name, version, row }) => ({ name, version, count: row?.inference_stats.fail.count ?? 0 }))
+    .filter(({ count }) => count > 0).toSorted((a, b) => b.count - a.count)
   const kept = picture.slowest?.failed ?? []
   const last = kindsOf(kept.flatMap(({ requests }) => requests)).slice(0, FAILURES_SHOWN)
   return (
@@ -141,6 +175,19 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
           ))}
         </ul>
       )}
+      {models.length > 0 && (
+        <p class="words">
+          In models:{' '}
+          {models.slice(0, FAILURES_SHOWN).map(({ name, version, count }, i) => (
+            <span key={keyOf(name, version)}>
+              {i > 0 && ', '}
+              <button type="button" class="name" onClick={() => onOpen(name, version)}>{name}</button>{' '}
+              {numberText(count)}
+            </span>
+          ))}
+          <span class="quiet"> since each was loaded</span>
+        </p>
+      )}
       {last.length > 0 && <h3>The last ones</h3>}
       <ul class="entries">
         {last.map(({ record, text, count }) => (
@@ -149,7 +196,7 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
               <time>{timeOfDay(record)}</time>
               {record.model !== undefined && <ModelName record={record} onOpen={onOpen} />}
               <span class="bad">{record.code}</span>
-              {count > 1 && <span class="quiet">{numberText(count)} kept of this kind</span>}
+              {count > 1 && <span class="quiet">at least {numberText(count)} of this kind</span>}
             </p>
             <p class="words">{text}</p>
           </li>
@@ -182,7 +229,7 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
               <b>{timeText(record.total_us ?? 0)}</b>,
               <>
                 <ModelName record={record} onOpen={onOpen} /><br />
-                <span class="quiet id">{timeOfDay(record)} {record.id}</span>
+                <span class="quiet id"><time>{timeOfDay(record)}</time> {record.id}</span>
               </>,
               <Phases phases={record.phases_us ?? {}} />,
               <span class="words quiet">{causeText(record)}</span>,
@@ -202,7 +249,7 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
 /** Why a request ran when it did, as a sentence. */
 export function causeText({ cause, behind, batch, model }: RequestRecord): string {
   const other = behind?.model === model ? undefined : behind?.model
-  const waited = other === undefined ? '' : `${other} had all instances. `
+  const waited = other === undefined ? '' : `${behindText(other)} `
   if (cause === undefined) return waited
   const text = causeOf(cause)
   if (cause === 'no_batch') return `${waited}${text.charAt(0).toUpperCase()}${text.slice(1)}.`

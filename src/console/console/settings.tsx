@@ -2,6 +2,7 @@
 
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.js'
+import { ONLY_GRPC, isInPaths } from '../format.js'
 import { OutcomeText, Section, useAction, useAsked } from './parts.js'
 import type { Picture } from './picture.js'
 
@@ -13,21 +14,30 @@ type Values = Readonly<Record<string, unknown>>
 interface Field {
   name: string
   label: string
-  kind: 'check' | 'number' | 'text' | readonly string[]
+  /** A checkbox, the form of a number, or a choice. */
+  kind: 'check' | RegExp | readonly string[]
+  /** The number in words. */
+  wants?: string
 }
 
 const LOGGING: readonly Field[] = [
   { name: 'log_error', label: 'Errors', kind: 'check' },
   { name: 'log_warning', label: 'Warnings', kind: 'check' },
   { name: 'log_info', label: 'Informational lines', kind: 'check' },
-  { name: 'log_verbose_level', label: 'Verbose level', kind: 'number' },
+  { name: 'log_verbose_level', label: 'Verbose level', kind: /^\d{1,9}$/, wants: 'a whole number from 0' },
 ]
 
 /** Triton sends and takes these values as texts, the level as a list. */
 const TRACING: readonly Field[] = [
   { name: 'trace_level', label: 'Level', kind: ['OFF', 'TIMESTAMPS', 'TENSORS'] },
-  { name: 'trace_rate', label: 'One trace in so many requests', kind: 'text' },
-  { name: 'trace_count', label: 'Traces that remain (-1: any number)', kind: 'text' },
+  {
+    name: 'trace_rate', label: 'One trace in so many requests', kind: /^[1-9]\d{0,8}$/,
+    wants: 'a whole number from 1',
+  },
+  {
+    name: 'trace_count', label: 'Traces that remain (-1: any number)', kind: /^(-1|\d{1,9})$/,
+    wants: 'a whole number from 0, or -1',
+  },
 ]
 
 export function Settings({ picture: { hello }, api }: { picture: Picture; api: Api }) {
@@ -51,6 +61,8 @@ function LoadByName({ api, isExplicit }: { api: Api; isExplicit: boolean }) {
   const load = (event: Event) => {
     event.preventDefault()
     run(async () => {
+      if (!isInPaths(name))
+        throw new Error(ONLY_GRPC)
       await api.post(`/v2/repository/models/${encodeURIComponent(name)}/load`, {})
       return `${name}: loaded.`
     })
@@ -79,13 +91,25 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
   const { busy, outcome, run } = useAction()
   const current = (name: string): unknown => changed[name] ?? [value?.[name]].flat()[0]
   const set = (name: string, to: unknown) => setChanged({ ...changed, [name]: to })
+  const wrong = (name: string): string => {
+    const field = fields.find((one) => one.name === name)
+    return name in changed && field?.kind instanceof RegExp && !field.kind.test(String(changed[name]).trim())
+      ? `'${String(changed[name])}' is not ${field.wants}.` : ''
+  }
   const send = (event: Event) => {
     event.preventDefault()
     run(async () => {
-      const { trace_level, ...rest } = changed
-      await api.post(path, trace_level === undefined ? rest : { ...rest, trace_level: [trace_level] })
-      setChanged({})
+      // Triton takes the level of the log as a number, and other numbers as texts.
+      const wanted = Object.fromEntries(Object.entries(changed).map(([name, to]) => {
+        const text = typeof to === 'string' ? to.trim() : to
+        return [name, name === 'trace_level' ? [text] : name === 'log_verbose_level' ? Number(text) : text]
+      }))
+      const now = (await api.post(path, wanted)) as Values
       again()
+      const kept = Object.entries(wanted).filter(([name, to]) => String(now[name]) !== String(to))
+      if (kept.length > 0)
+        throw new Error(kept.map(([name, to]) => `${name} is ${String(now[name])}, not ${String(to)}.`).join(' '))
+      setChanged({})
       return `${title}: changed.`
     })
   }
@@ -108,11 +132,15 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
         return (
           <div key={name} class="field">
             <label for={id}>{label}</label>
-            {typeof kind === 'string' ? (
-              <input
-                id={id} inputMode="numeric" value={String(given ?? '')}
-                onInput={({ currentTarget: { value: text } }) => set(name, kind === 'number' ? Number(text) : text)}
-              />
+            {kind instanceof RegExp ? (
+              <>
+                <input
+                  id={id} inputMode="numeric" autocomplete="off" value={String(given ?? '')}
+                  aria-invalid={wrong(name) !== ''} aria-describedby={`${id}-says`}
+                  onInput={(event) => set(name, event.currentTarget.value)}
+                />
+                <p id={`${id}-says`} class="bad hint">{wrong(name)}</p>
+              </>
             ) : (
               <select id={id} value={String(given)} onChange={(event) => set(name, event.currentTarget.value)}>
                 {kind.map((one) => <option key={one} value={one}>{one}</option>)}
@@ -121,7 +149,10 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
           </div>
         )
       })}
-      <button type="submit" disabled={busy || Object.keys(changed).length === 0}>
+      <button
+        type="submit"
+        disabled={busy || Object.keys(changed).length === 0 || fields.some(({ name }) => wrong(name) !== '')}
+      >
         {busy ? 'Sending …' : 'Apply'}
       </button>
       <OutcomeText outcome={outcome} />

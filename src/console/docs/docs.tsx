@@ -51,16 +51,20 @@ function groupsOf({ tags = [], paths }: Document): Group[] {
   return [...groups.values()].filter(({ entries }) => entries.length > 0)
 }
 
-const model = new URLSearchParams(location.search).get('model')
-const SOURCE = `/v2/openapi.json${model === null ? '' : `?model=${encodeURIComponent(model)}`}`
-
 export function DocsView({ api }: { api: Api }) {
-  const { value, error } = useReply<Document>(api, SOURCE)
-  if (value === null) return <Waiting api={api} title="HTTP API" path={SOURCE} error={error} />
-  return <Contents document={value} api={api} />
+  const [model] = useState(() => new URLSearchParams(location.search).get('model'))
+  const source = `/v2/openapi.json${model === null ? '' : `?model=${encodeURIComponent(model)}`}`
+  const { value, error } = useReply<Document>(api, source)
+  if (value === null) return <Waiting api={api} title="HTTP API" path={source} error={error} />
+  return <Contents document={value} model={model} source={source} api={api} />
 }
 
-function Contents({ document: { info, components, ...rest }, api }: { document: Document; api: Api }) {
+function Contents({ document: { info, components, ...rest }, model, source, api }: {
+  document: Document
+  model: string | null
+  source: string
+  api: Api
+}) {
   const groups = useMemo(() => groupsOf({ info, ...rest }), [rest.paths])
   const schemas = components?.schemas ?? {}
   const [opened, setOpened] = useState(fragment())
@@ -75,7 +79,7 @@ function Contents({ document: { info, components, ...rest }, api }: { document: 
   return (
     <div class="page">
       <h1>{info.title} <small>{info.version}</small></h1>
-      <p>From the <a href={SOURCE}>OpenAPI description</a> of this server.{' '}
+      <p>From the <a href={source}>OpenAPI description</a> of this server.{' '}
         {model !== null && <a href="/docs">The whole API</a>}</p>
       {model !== null && (
         <section class="card" aria-labelledby="try">

@@ -4,7 +4,7 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks'
 import type { Api } from '../api.js'
 import { timeText } from '../format.js'
 import { shell } from '../snippets.js'
-import { Copy } from '../try/programs.js'
+import { Copy, SendButton } from '../try/programs.js'
 import { Pre } from '../try/outputs.js'
 import { exampleOf, indented, type Schema, type Schemas } from './schema.js'
 
@@ -81,6 +81,7 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
   const hasBody = method === 'post' && body.trim() !== ''
   const send = (event: { preventDefault(): void }) => {
     event.preventDefault()
+    if (running !== null) return
     const abort = new AbortController()
     setRunning(abort)
     setAnswer(null)
@@ -126,7 +127,7 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
         </label>
       )}
       <div class="row">
-        <button type="submit" class="primary" disabled={running !== null}>Send</button>
+        <SendButton isRunning={running !== null} />
         {running !== null && <button type="button" onClick={() => running.abort()}>Stop</button>}
       </div>
       {error !== '' && <p role="alert" class="bad">{error}</p>}

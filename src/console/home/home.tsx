@@ -2,8 +2,10 @@
 
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.js'
+import { State, fragmentOf } from '../console/models.js'
 import { Section, Table } from '../console/parts.js'
 import type { IndexRow } from '../contract.js'
+import { numberText } from '../format.js'
 import { Waiting, useReply } from '../reply.js'
 
 interface Home {
@@ -44,8 +46,6 @@ export function HomeView({ api }: { api: Api }) {
   )
 }
 
-const kindOf = (state: string): string => (state === 'READY' ? 'good' : state === 'UNAVAILABLE' ? 'bad' : 'other')
-
 function Models({ models }: { models: readonly IndexRow[] }) {
   const [filter, setFilter] = useState('')
   const found = models.filter(({ name }) => name.includes(filter))
@@ -66,15 +66,15 @@ function Models({ models }: { models: readonly IndexRow[] }) {
           rows={found.slice(0, ROWS_MAX).map(({ name, version = '', state = '', reason = '' }) => ({
             key: `${name}\0${version}`,
             cells: [
-              // Only a ready model has a description.
-              state === 'READY' ? <a class="words" href={`/docs?model=${encodeURIComponent(name)}`}>{name}</a>
-                : <span class="words">{name}</span>,
-              version, <span class={kindOf(state)}>{state}</span>, <span class="words">{reason}</span>,
+              <a class="words" href={`/console${fragmentOf(name, version)}`}>{name}</a>,
+              version, <State version={{ state, reason }} />, <span class="words">{reason}</span>,
             ],
           }))}
         />
       )}
-      {found.length > ROWS_MAX && <p class="quiet">And {found.length - ROWS_MAX} more: type a part of a name.</p>}
+      {found.length > ROWS_MAX && (
+        <p class="quiet">And {numberText(found.length - ROWS_MAX)} more: type a part of a name.</p>
+      )}
     </Section>
   )
 }

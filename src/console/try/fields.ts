@@ -9,6 +9,7 @@ import { toBfloat16, toFloat16 } from '../../../client/src/float16.js'
 import type { Input } from '../../../client/src/inputs.js'
 import { parseJson } from '../../../client/src/json.js'
 import { fromList } from '../../../client/src/lists.js'
+import { ROUNDED } from './show.js'
 import type { ModelMetadata, ParameterValue, TensorMetadata } from '../../../client/src/types.js'
 
 /** Where the elements of an input come from. */
@@ -76,11 +77,15 @@ export function fieldsOf(
 /** Splits numbers as people write them: lists of lists, or values with commas or spaces. */
 function numbersOf(name: string, text: string): { list: unknown[]; shape: number[] | null } {
   const trimmed = text.trim()
+  const large = trimmed.match(/\d[\d.]*e\+?\d+/gi)?.find((token) => !Number.isFinite(Number(token)))
+  if (large !== undefined) throw new Error(`input '${name}': ${large} is too large for a number`)
   if (trimmed.startsWith('[')) {
     const value = parseJson(trimmed)
     return { list: (value as unknown[]).flat(Infinity), shape: nesting(value) }
   }
-  const list = trimmed.split(/[\s,;]+/).filter((token) => token !== '').map((token) => {
+  const tokens = trimmed === '' ? [] : trimmed.split(/\s*[,;]\s*|\s+/)
+  const list = tokens.map((token) => {
+    if (token === '') throw new Error(`input '${name}': a value is missing beside a comma`)
     try {
       return parseJson(token)
     } catch {
@@ -100,9 +105,19 @@ function nesting(value: unknown): number[] | null {
 }
 
 /** Elements as `fromList` takes them: it wants booleans for BOOL, and no bigints for floats. */
-function fitting(datatype: string, element: unknown): unknown {
+function fitting(name: string, datatype: string, element: unknown): unknown {
   if (datatype === 'BOOL' && (element === 0 || element === 1)) return element === 1
-  return typeof element === 'bigint' && isFloat(datatype) ? Number(element) : element
+  if (!isFloat(datatype) || (typeof element !== 'number' && typeof element !== 'bigint')) return element
+  const value = Number(element)
+  const held = (ROUNDED[datatype] ?? ((one) => one))(value)
+  if (Number.isFinite(value) && !Number.isFinite(held))
+    throw new Error(`input '${name}': a value is too large for ${datatype}`)
+  // Every decimal fraction is rounded; nobody expects that of a whole number, or of one that becomes zero.
+  const isWhole = typeof element === 'bigint' || Number.isSafeInteger(element)
+  if (!Number.isFinite(value) || value === 0) return value
+  if (isWhole ? BigInt(held) !== BigInt(element) : held === 0)
+    throw new Error(`input '${name}': ${datatype} does not hold ${element}: it would become ${held}`)
+  return value
 }
 
 /**
@@ -169,25 +184,31 @@ export function inputOf(field: Field): Filled {
     return made(joinElements(list), shapeFor(field, list.length, null))
   }
   const { list, shape } = numbersOf(name, text)
-  const raw = fromList(name, datatype, list.map((element) => fitting(datatype, element)))
+  const raw = fromList(name, datatype, list.map((element) => fitting(name, datatype, element)))
   return made(raw, shapeFor(field, list.length, shape))
 }
 
-/** Says what a field has and what is missing, while it is filled in. */
-export function hintOf(field: Field): string {
-  const { source, text, tensor: { datatype } } = field
-  const isFilled = source === 'zeros' || source === 'ones' || source === 'random'
+/** Says why a value cannot be made; '' if it can. */
+export function wrongOf(make: () => unknown): string {
   try {
-    if (isFilled) return `shape [${filledShape(field).join(', ')}]`
-    const { shape, raw } = inputOf(field)
-    const wanted = product(shape as number[])
-    const texts = source === 'lines' ? linesOf(text).length : 1
-    const count = datatype === 'BYTES' ? texts : raw.length / sizeOf(datatype)
-    const shown = `shape [${shape.join(', ')}]`
-    return count === wanted ? shown : `${count} values, but ${shown} has ${wanted}`
+    make()
+    return ''
   } catch (error) {
     return (error as Error).message
   }
+}
+
+/** Says what a field has and what is missing, while it is filled in. @throws {Error} if it has no value */
+export function hintOf(field: Field): string {
+  const { source, text, tensor: { datatype } } = field
+  const isFilled = source === 'zeros' || source === 'ones' || source === 'random'
+  if (isFilled) return `shape [${filledShape(field).join(', ')}]`
+  const { shape, raw } = inputOf(field)
+  const wanted = product(shape as number[])
+  const texts = source === 'lines' ? linesOf(text).length : 1
+  const count = datatype === 'BYTES' ? texts : raw.length / sizeOf(datatype)
+  const shown = `shape [${shape.join(', ')}]`
+  return count === wanted ? shown : `${count} values, but ${shown} has ${wanted}`
 }
 
 /** Everything of a request beside its inputs. */

@@ -2,7 +2,7 @@
 
 import { useId, useMemo, useState } from 'preact/hooks'
 import { decodeText } from '../../../client/src/bytes.js'
-import { hintOf, sourcesOf, type Field, type Options, type Source } from './fields.js'
+import { hintOf, parametersOf, sourcesOf, wholeOf, wrongOf, type Field, type Options, type Source } from './fields.js'
 import { Picture } from './outputs.js'
 import { bytesShown } from './show.js'
 
@@ -13,8 +13,13 @@ const ROWS_MAX = 8
 
 export function InputField({ field, change }: { field: Field; change: (more: Partial<Field>) => void }) {
   const id = useId()
-  const hint = useMemo(() => (field.isSent ? hintOf(field) : 'not sent'), [field])
+  const [hint, wrong] = useMemo(() => {
+    let says = 'not sent'
+    const why = wrongOf(() => field.isSent && (says = hintOf(field)))
+    return [says, why]
+  }, [field])
   const { tensor: { name, datatype, shape }, isOptional, isBatched, isSent, source, text, dims } = field
+  const isUnwritten = source === 'zeros' || source === 'ones' || source === 'random' || source === 'file'
   const isWritten = source === 'values' || source === 'text' || source === 'lines'
   return (
     <fieldset class="input">
@@ -25,7 +30,7 @@ export function InputField({ field, change }: { field: Field; change: (more: Par
           <div class="row">
             <label for={`${id}s`}>from</label>
             <select
-              id={`${id}s`} value={source}
+              id={`${id}s`} value={source} aria-invalid={isUnwritten && wrong !== ''} aria-describedby={`${id}h`}
               onChange={(event) => change({ source: event.currentTarget.value as Source })}
             >
               {sourcesOf(datatype).map(([value, words]) => <option key={value} value={value}>{words}</option>)}
@@ -35,6 +40,7 @@ export function InputField({ field, change }: { field: Field; change: (more: Par
                 {isBatched && i === 0 ? 'batch' : `dim ${i}`}{' '}
                 <input
                   class="dim" inputMode="numeric" autocomplete="off" placeholder="auto" value={dims[i]}
+                  aria-invalid={wrong.includes(`dimension ${i} is`)} aria-describedby={`${id}h`}
                   onInput={(event) => change({ dims: dims.with(i, event.currentTarget.value) })}
                 />
               </label>
@@ -43,6 +49,7 @@ export function InputField({ field, change }: { field: Field; change: (more: Par
           {isWritten && (
             <textarea
               aria-label={`${name}: ${source}`} aria-describedby={`${id}h`} spellcheck={false}
+              aria-invalid={wrong !== '' && !/: dimension \d+ is/.test(wrong)}
               rows={Math.min(ROWS_MAX, Math.max(2, text.split('\n', ROWS_MAX).length))}
               value={text} onInput={(event) => change({ text: event.currentTarget.value })}
             />
@@ -52,7 +59,7 @@ export function InputField({ field, change }: { field: Field; change: (more: Par
           )}
         </>
       )}
-      <p id={`${id}h`} class="quiet hint">{hint}</p>
+      <p id={`${id}h`} class={`hint ${wrong === '' ? 'quiet' : 'bad'}`}>{wrong || hint}</p>
     </fieldset>
   )
 }
@@ -98,13 +105,23 @@ export function OptionFields({ options, isStream, change }: {
   change: (more: Partial<Options>) => void
 }) {
   const { sequence } = options
+  const id = useId()
+  const wrong = {
+    id: '', priority: wrongOf(() => wholeOf('the priority', options.priority)),
+    timeout: wrongOf(() => wholeOf('the timeout', options.timeout)),
+  }
+  const wrongParameters = wrongOf(() => parametersOf(options.parameters))
   const line = (label: string, key: 'id' | 'priority' | 'timeout') => (
-    <label>
-      {label}{' '}
-      <input
-        autocomplete="off" value={options[key]} onInput={(event) => change({ [key]: event.currentTarget.value })}
-      />
-    </label>
+    <div>
+      <label>
+        {label}{' '}
+        <input
+          autocomplete="off" value={options[key]} aria-invalid={wrong[key] !== ''} aria-describedby={`${id}${key}`}
+          onInput={(event) => change({ [key]: event.currentTarget.value })}
+        />
+      </label>
+      <p id={`${id}${key}`} class="bad hint">{wrong[key]}</p>
+    </div>
   )
   const inSequence = (more: Partial<NonNullable<Options['sequence']>>) =>
     sequence !== null && change({ sequence: { ...sequence, ...more } })
@@ -135,10 +152,12 @@ export function OptionFields({ options, isStream, change }: {
         <label class="block">
           parameters, a line <code>name=value</code> each
           <textarea
-            rows={2} spellcheck={false} value={options.parameters}
+            rows={2} spellcheck={false} placeholder="name=value" value={options.parameters}
+            aria-invalid={wrongParameters !== ''} aria-describedby={`${id}p`}
             onInput={(event) => change({ parameters: event.currentTarget.value })}
           />
         </label>
+        <p id={`${id}p`} class="bad hint">{wrongParameters}</p>
       </details>
     </>
   )

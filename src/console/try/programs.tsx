@@ -2,11 +2,13 @@
 
 import { useState } from 'preact/hooks'
 import { LANGUAGES, type Language } from '../snippets.js'
+import { wrongOf } from './fields.js'
 import { Pre } from './outputs.js'
 
 /** `write` throws if the call cannot be made. It is asked only while this is open. */
-export function Programs({ write, needs = 'tritonclient[all]' }: {
+export function Programs({ write, hasKey, needs = 'tritonclient[all]' }: {
   write: (language: Language) => string
+  hasKey: boolean
   /** The package of the program in Python; none if it is empty. */
   needs?: string
 }) {
@@ -14,14 +16,19 @@ export function Programs({ write, needs = 'tritonclient[all]' }: {
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>The same call as a program</summary>
-      {isOpen && <Open write={write} needs={needs} />}
+      {isOpen && <Open write={write} hasKey={hasKey} needs={needs} />}
     </details>
   )
 }
 
-function Open({ write, needs }: { write: (language: Language) => string; needs: string }) {
+function Open({ write, hasKey, needs }: {
+  write: (language: Language) => string
+  hasKey: boolean
+  needs: string
+}) {
   const [language, setLanguage] = useState<Language>('curl')
-  const text = textOf(() => write(language))
+  let text = ''
+  const wrong = wrongOf(() => (text = write(language)))
   return (
     <>
       <div class="row" role="group" aria-label="Language">
@@ -30,26 +37,29 @@ function Open({ write, needs }: { write: (language: Language) => string; needs: 
             {one}
           </button>
         ))}
-        <Copy text={text} />
+        {wrong === '' && <Copy text={text} />}
       </div>
-      <Pre isCode label={`The call in ${language}`} text={text} />
+      {wrong === '' ? <Pre isCode label={`The call in ${language}`} text={text} />
+        : <p class="quiet">There is no program for what is filled in: {wrong}</p>}
       <p class="quiet">
         {language === 'curl' ? 'For a shell of POSIX.'
           : language === 'Python' ? needs !== '' && <>Needs <code>pip install "{needs}"</code>.</>
-            : <>Needs <code>npm install nereid</code>.</>}
-        {' '}A key is read from the variable <code>NEREID_KEY</code>.
+            : <>Save it as <code>call.mjs</code>. Needs <code>npm install nereid</code>.</>}
+        {hasKey && <>{' '}The key is read from the variable <code>NEREID_KEY</code>.</>}
       </p>
     </>
   )
 }
 
-function textOf(make: () => string): string {
-  try {
-    return make()
-  } catch (error) {
-    return (error as Error).message
-  }
-}
+/** Sends a form. It stays enabled while a call runs, since a button that is not loses the focus. */
+export const SendButton = ({ label = 'Send', isRunning }: { label?: string; isRunning: boolean }) => (
+  <button
+    type="submit" class="primary" aria-disabled={isRunning}
+    onClick={(event) => isRunning && event.preventDefault()}
+  >
+    {label}
+  </button>
+)
 
 export function Copy({ text }: { text: string }) {
   const [says, setSays] = useState('')

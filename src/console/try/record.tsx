@@ -1,6 +1,6 @@
 /** The record of one request (docs/why.md) in words. */
 
-import { causeOf } from '../../tools/why/words.js'
+import { behindText, causeOf } from '../../tools/why/words.js'
 import { Phases } from '../console/parts.js'
 import type { RequestRecord } from '../contract.js'
 import { timeText } from '../format.js'
@@ -12,7 +12,7 @@ export function RecordView({ record }: { record: RequestRecord }) {
     <section class="record">
       <h3>Where the time went <span class="quiet">{timeText(total)} in the server</span></h3>
       <Phases phases={phases} isLong />
-      {other !== '' && <p>{other} had all instances when it came.</p>}
+      {other !== '' && <p>{behindText(other)}</p>}
       {cause !== '' && <p>Its batch of {batch || 1} {batch > 1 ? 'rows' : 'row'} began because {causeOf(cause)}.</p>}
     </section>
   )

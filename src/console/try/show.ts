@@ -15,7 +15,7 @@ const CHARACTERS_MAX = 10_000
 const HEX_BYTES_MAX = 32
 
 /** Rounds to what a datatype holds. */
-const ROUNDED: Readonly<Record<string, (value: number) => number>> = {
+export const ROUNDED: Readonly<Record<string, (value: number) => number>> = {
   FP16: (value) => fromFloat16(toFloat16(value)), BF16: (value) => fromBfloat16(toBfloat16(value)), FP32: Math.fround,
 }
 

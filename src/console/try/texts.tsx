@@ -7,7 +7,7 @@ import type { Api } from '../api.js'
 import { Bar } from '../console/parts.js'
 import { textSnippetOf, type Role } from '../snippets.js'
 import { cosine } from './cosine.js'
-import { Programs } from './programs.js'
+import { Programs, SendButton } from './programs.js'
 
 /** Lines that are sent. */
 const LINES_MAX = 1000
@@ -80,6 +80,7 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
   const samples = () => lines.split('\n').filter((line) => line.trim() !== '').slice(0, LINES_MAX)
   const send = (event: { preventDefault(): void }) => {
     event.preventDefault()
+    if (isRunning) return
     setRunning(true)
     setError('')
     ask(api, model, role, text, samples())
@@ -97,9 +98,9 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
             <textarea id={`${id}l`} rows={8} value={lines} onInput={(event) => setLines(event.currentTarget.value)} />
           </>
         )}
-        <div class="row"><button type="submit" class="primary" disabled={isRunning}>{button}</button></div>
+        <div class="row"><SendButton label={button} isRunning={isRunning} /></div>
         <Programs
-          needs=""
+          needs="" hasKey={api.key !== ''}
           write={(language) => textSnippetOf(language, {
             origin: location.origin, role, model, text, lines: samples(), hasKey: api.key !== '',
           })}

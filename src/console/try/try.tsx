@@ -4,14 +4,14 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import type { ModelMetadata } from '../../../client/src/types.js'
 import type { Api } from '../api.js'
 import type { RequestRecord } from '../contract.js'
-import { timeText } from '../format.js'
+import { ONLY_GRPC, isInPaths, timeText } from '../format.js'
 import { snippetOf, type Role } from '../snippets.js'
 import { generate, infer, modelPath, requestOf, type Answered } from './call.js'
 import { NO_OPTIONS, fieldsOf, inputOf, type Field, type Options } from './fields.js'
 import { InputField, OptionFields } from './inputs.js'
 import { StreamLog } from './log.js'
 import { OutputView } from './outputs.js'
-import { Programs } from './programs.js'
+import { Programs, SendButton } from './programs.js'
 import { RecordView } from './record.js'
 import { StreamView } from './stream.js'
 import { TextTrial, roleOf } from './texts.js'
@@ -39,7 +39,13 @@ async function read(api: Api, model: string, version: string): Promise<Known> {
   return { metadata, config, role: isText ? await roleOf(api, model) : null }
 }
 
-export function TryModel({ model, version = '', api }: { model: string; version?: string; api: Api }) {
+export function TryModel({ model, version = '', api, grpcPort }: {
+  model: string
+  version?: string
+  api: Api
+  /** Where the programs find gRPC; 0 without it. */
+  grpcPort?: number | undefined
+}) {
   const [known, setKnown] = useState<Known | null>(null)
   const [error, setError] = useState('')
   useEffect(() => {
@@ -53,9 +59,14 @@ export function TryModel({ model, version = '', api }: { model: string; version?
       isShown = false
     }
   }, [api, api.key, model, version])
+  if (!isInPaths(model)) return <p class="words">{ONLY_GRPC}</p>
   if (error !== '') return <p role="alert" class="bad">{error}</p>
   if (known === null) return <p class="quiet">Reading the description of the model …</p>
-  const form = <TensorTrial key={`${model}\0${version}`} model={model} version={version} api={api} known={known} />
+  const form = (
+    <TensorTrial
+      key={`${model}\0${version}`} model={model} version={version} api={api} known={known} grpcPort={grpcPort}
+    />
+  )
   if (known.role === null) return form
   return (
     <>
@@ -67,7 +78,13 @@ export function TryModel({ model, version = '', api }: { model: string; version?
 
 type Outcome = { answered: Answered } | { log: StreamLog; why: RequestRecord | null; error: string } | { error: string }
 
-function TensorTrial({ model, version, api, known }: { model: string; version: string; api: Api; known: Known }) {
+function TensorTrial({ model, version, api, known, grpcPort }: {
+  model: string
+  version: string
+  api: Api
+  known: Known
+  grpcPort: number | undefined
+}) {
   const { metadata, config } = known
   const isStream = config.model_transaction_policy?.decoupled === true
   const [fields, setFields] = useState<readonly Field[]>(() => fieldsOf(metadata, config))
@@ -78,6 +95,7 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
   }))
   const [outcome, setOutcome] = useState<Outcome | null>(null)
   const [running, setRunning] = useState<AbortController | null>(null)
+  const form = useRef<HTMLFormElement>(null)
   const current = useRef(running)
   current.current = running
   // A stream of a model that is no longer shown must not go on.
@@ -96,6 +114,13 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
   }
   const send = (event: { preventDefault(): void }) => {
     event.preventDefault()
+    if (running !== null) return
+    // Its message is beside it.
+    const wrong = form.current?.querySelector<HTMLElement>('[aria-invalid=true]')
+    if (wrong instanceof HTMLElement) {
+      wrong.closest('details')?.setAttribute('open', '')
+      return wrong.focus()
+    }
     const abort = new AbortController()
     setRunning(abort)
     run(abort)
@@ -111,7 +136,7 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
   }
   return (
     <div class="try">
-      <form onSubmit={send} aria-label={`Try ${model}`}>
+      <form ref={form} onSubmit={send} aria-label={`Try ${model}`}>
         {fields.map((field, i) => (
           <InputField
             key={field.tensor.name} field={field}
@@ -123,12 +148,15 @@ function TensorTrial({ model, version, api, known }: { model: string; version: s
           options={options} isStream={isStream} change={(more) => setOptions((was) => ({ ...was, ...more }))}
         />
         <div class="row">
-          <button type="submit" class="primary" disabled={running !== null}>Send</button>
+          <SendButton isRunning={running !== null} />
           {running !== null && <button type="button" onClick={() => running.abort()}>Stop</button>}
         </div>
         <Programs
+          hasKey={api.key !== ''}
           write={(language) =>
-            snippetOf(language, { origin: location.origin, request: request(), isStream, hasKey: api.key !== '' })}
+            snippetOf(language, {
+              origin: location.origin, request: request(), isStream, hasKey: api.key !== '', grpcPort,
+            })}
         />
       </form>
       <section class="answer" aria-label="Answer">

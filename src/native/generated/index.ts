@@ -119,7 +119,7 @@ export declare class NativeCore {
   snapshot(): Snapshot
   /** The two families of `snapshot` that routers read many times a second. */
   requests(): Array<Family>
-  /** What GPUs report; values that one does not report are 0. */
+  /** The GPUs and their use; values that one does not report are 0. */
   devices(): Array<DeviceUse>
   /** The reply to a `ControlCall`: JSON text, or an error code and a message. */
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string, fault: Fault, retryable: boolean): void
@@ -297,7 +297,7 @@ export interface DeviceList {
   devices: Array<Device>
 }
 
-/** What a GPU reports. */
+/** Use of a GPU, as it reports it. */
 export interface DeviceUse {
   uuid: string
   /** By all processes. */

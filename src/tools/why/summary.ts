@@ -2,7 +2,7 @@
 
 import { counted, membersOf } from '../../internal.js'
 import { longest, nameOf, numberOf, percentOf, timeOf, timeline, wordOf } from './record.js'
-import { causeOf } from './words.js'
+import { causeOf, changeOf, isOutside } from './words.js'
 
 /** Requests of a cause that are listed; `--json` prints all. */
 const LISTED_MAX = 3
@@ -63,11 +63,10 @@ function adviceText(advice: unknown, replayed: unknown): string[] {
   return [
     'What to change:',
     ...all.flatMap(({ change, setting, from, to, text, now, expected }, i) => [
-      `  ${i + 1}. ${wordOf(change)}${wordOf(from) === '' ? '' : ` from ${wordOf(from)}`}` +
-        `${wordOf(to) === '' ? '' : ` to ${wordOf(to)}`}: ${wordOf(text)}`,
-      ...(wordOf(setting) === '' ? [] : [`     write: ${wordOf(setting)}`]),
-      ...(now === undefined ? [] : [`     now:      ${figures(now)}`]),
-      ...(expected === undefined ? [] : [`     expected: ${figures(expected)}`]),
+      `  ${i + 1}. ${changeOf(wordOf(change), wordOf(from), wordOf(to))}: ${wordOf(text)}`,
+      ...(wordOf(setting) === '' ? [] : [`     ${isOutside(wordOf(change)) ? 'do' : 'write'}: ${wordOf(setting)}`]),
+      ...(now === undefined || expected === undefined ? []
+        : [`     now:      ${figures(now)}`, `     expected: ${figures(expected)}`]),
     ]),
   ]
 }

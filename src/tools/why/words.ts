@@ -19,6 +19,23 @@ export const PHASES: Readonly<Record<string, readonly [meaning: string, change: 
   write: ['sending the response', 'The client or the network read the response slowly.'],
 }
 
+/** Changes outside the configuration of the model, whose settings are sentences. */
+const OUTSIDE: Readonly<Record<string, string>> = {
+  hang: 'executions that hang', neighbour: 'other processes on the cores',
+  'cpu quota': 'the CPU quota of the container',
+}
+
+export const isOutside = (change: string): boolean => change in OUTSIDE
+
+/** `instances from 1 to 2`; many changes have no numbers. */
+export function changeOf(change: string, from?: number | string | null, to?: number | string | null): string {
+  const [before, after] = [from ?? '', to ?? '']
+  return `${OUTSIDE[change] ?? change}${before === '' ? '' : ` from ${before}`}${after === '' ? '' : ` to ${after}`}`
+}
+
+/** Why a request waited behind the requests of a model. */
+export const behindText = (name: string): string => `It waited because ${name} was using all instances when it came.`
+
 /** Words for a cause; `no_batch` is that of requests that ran in no batch. */
 export const causeOf = (cause: string): string =>
   CAUSES[cause] ?? (cause === 'no_batch' ? 'the response cache or an ensemble answered' : cause)
