@@ -175,7 +175,8 @@ export async function measure(
     const before = results.at(-1)?.after ?? (await subject.counted())
     let result: Result | null
     try {
-      const plan = { warmup_s: window === 0 ? warmupSeconds : 0, seed: settings.seed + window }
+      const { seconds, seed } = settings
+      const plan = { seconds, warmup_s: window === 0 ? warmupSeconds : 0, seed: seed + window }
       result = await subject.run(load, plan)
     } catch (error) {
       // The windows before it are figures all the same.
