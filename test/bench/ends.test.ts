@@ -179,7 +179,7 @@ test('a goal that failing requests do not keep says so, in its lines, its table 
   // The rate and the figures of the summary are a row of the table.
   expect(out).toMatch(new RegExp(`\\n +${rate} +\\d\\.\\d .* no `))
   // The first runs are short.
-  expect(out).toMatch(/\n +32 in flight +0\.3 /)
+  expect(out).toMatch(/\n *32 in flight +0\.3 /)
   expect(out).toMatch(/rate due +seconds +requests\/s .* unsent +kept /)
   const html = readFileSync(page, 'utf8')
   expect(html).toContain('<line class="limit"')
