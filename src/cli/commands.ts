@@ -270,7 +270,7 @@ export const COMMANDS: readonly Command[] = [
     usage: '[URL [URL]] [options]',
     meaning:
       'Measure the rate and latency of a server of the v2 protocol, Triton too. Or find the highest rate within a ' +
-      'latency. With two URLs, run both in turns and print which differ beyond noise. URL is http://HOST:PORT or ' +
+      'latency. With two URLs, run both in turns and print whether they differ. URL is http://HOST:PORT or ' +
       "grpc://HOST:PORT, http://localhost:8000 by default. perf_analyzer's options work as well. A key is read from " +
       'NEREID_KEY.',
     options: [
@@ -300,7 +300,7 @@ export const COMMANDS: readonly Command[] = [
       },
       {
         name: 'seconds', value: 'n',
-        meaning: 'Seconds of a measurement. Default: 5; for two servers 1, ten times each.',
+        meaning: 'Seconds of a measurement. Default: 5; for two servers 1, for each of the pairs.',
       },
       { name: 'warmup', value: 'n', meaning: 'Seconds before it that are not counted. Default: 0.5.' },
       { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends, which has no warm-up then.' },
@@ -308,6 +308,15 @@ export const COMMANDS: readonly Command[] = [
         name: 'stop-within', value: 'percent',
         meaning:
           'Measure until three windows in a row agree so well in rate and latency, ten at most, and print those three.',
+      },
+      {
+        name: 'percentile', value: 'percent',
+        meaning: 'Latency that must agree, instead of the mean, and a column of its own: 1 to 99.9.',
+      },
+      { name: 'pairs', value: 'n', meaning: 'Runs of each of two servers. Default, and at least: 10.' },
+      {
+        name: 'timeout', value: 'seconds',
+        meaning: 'After which a connection, or a request without a response, has failed. Default: 30.',
       },
       { name: 'connections', value: 'n', meaning: 'Connections. Default: one per request in flight, of gRPC per six.' },
       { name: 'shape', value: 'input:dims', meaning: 'Shape of an input, such as image:3,224,224. May be repeated.' },

@@ -72,11 +72,15 @@ export interface Plan {
   warmup_s: number
   seconds: number
   requests_max: number
+  /** After which a connection or a request has failed. */
+  timeout_s: number
 }
 
 const PROGRAM = 'nereid-load'
 /** Characters that are kept of an error text of the program. */
 const PROBLEM_CHARS_MAX = 2000
+/** Milliseconds that the program has to print its result after it was told to end. */
+const END_MS_MAX = 2000
 /** Seconds between lines of progress. */
 const PROGRESS_S = 0.5
 
@@ -86,14 +90,22 @@ export class Generator {
   readonly #onProgress: (progress: Progress) => void
   #files = 0
   #stop: (() => void) | null = null
-  /** Whether the user ended the measurements early. */
-  isStopped = false
+  readonly #stopped = new AbortController()
 
   constructor(onProgress: (progress: Progress) => void) {
     this.#onProgress = onProgress
     const { path, missing } = nativeProgram(PROGRAM)
     if (!existsSync(path)) throw new CommandError(`the load generator ${PROGRAM} is missing: ${missing}`)
     this.#program = path
+  }
+
+  /** Aborted when the user ends the measurements early. */
+  get stopped(): AbortSignal {
+    return this.#stopped.signal
+  }
+
+  get isStopped(): boolean {
+    return this.stopped.aborted
   }
 
   file(bytes: Uint8Array): string {
@@ -104,7 +116,7 @@ export class Generator {
 
   /** Ends the current measurement, which has a result, and all later ones. */
   stop(): void {
-    this.isStopped = true
+    this.#stopped.abort()
     this.#stop?.()
   }
 
@@ -112,13 +124,20 @@ export class Generator {
     rmSync(this.#directory, { recursive: true, force: true })
   }
 
-  /** @throws {CommandError} with the text of the program if it has no result */
-  async run(plan: Plan, requests: string): Promise<Result> {
+  /**
+   * @returns null if it was ended before there was a result
+   * @throws {CommandError} with the text of the program if it has no result
+   */
+  async run(plan: Plan, requests: string): Promise<Result | null> {
+    if (this.isStopped) return null
     const path = this.file(Buffer.from(JSON.stringify({ ...plan, requests, progress_s: PROGRESS_S })))
     // The end of its standard input ends it: it does not outlive this process.
     const child = spawn(this.#program, [path], { stdio: ['pipe', 'pipe', 'pipe'] })
-    this.#stop = () => child.stdin.end()
-    if (this.isStopped) this.#stop()
+    let last: NodeJS.Timeout | undefined
+    this.#stop = () => {
+      child.stdin.end()
+      last = setTimeout(() => child.kill('SIGKILL'), END_MS_MAX)
+    }
     child.stdin.on('error', () => {})
     let problem = ''
     child.stderr.on('data', (text: Buffer) => (problem = (problem + text.toString()).slice(-PROBLEM_CHARS_MAX)))
@@ -133,8 +152,9 @@ export class Generator {
       child.once('close', resolve)
     })
     this.#stop = null
+    clearTimeout(last)
     rmSync(path, { force: true })
-    if (result !== null) return result
+    if (result !== null || this.isStopped) return result
     throw new CommandError(problem.trim() === '' ? `${PROGRAM} ended with ${code} and no result` : problem.trim())
   }
 }

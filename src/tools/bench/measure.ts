@@ -20,6 +20,10 @@ export interface Row {
   /** Whether the windows agreed; null if that was not asked for. */
   isStable: boolean | null
   server: ServerTimes | null
+  /** Why it ended before its time; null if it did not. */
+  problem: string | null
+  /** Whether it kept the goal of a search. */
+  kept?: boolean
 }
 
 /** Windows in a row that must agree. */
@@ -28,8 +32,6 @@ const WINDOWS = 3
 const OPEN_STREAMS = 128
 /** Requests in flight on a connection of gRPC, as Triton's clients share one. */
 const SHARED = 6
-/** Seconds after which the first request has failed. */
-const TRIAL_S = 30
 
 /** A server with the requests for it. */
 export class Subject {
@@ -63,7 +65,7 @@ export class Subject {
     const client = clientOf(target, settings)
     let region: Region | null = null
     try {
-      const model = await modelOf(client, settings)
+      const model = await modelOf(target, client, settings, generator.stopped)
       const isText = settings.endpoint === 'embeddings' || settings.endpoint === 'rerank'
       const entries = isText ? [] : entriesOf(model, settings)
       if (settings.sharedMemory) region = await regionOf(client, model, entries, settings.outputBytes)
@@ -90,12 +92,12 @@ export class Subject {
   }
 
   counted(): Promise<Counted | null> {
-    return counted(this.#client, this.model)
+    return counted(this.#client, this.model, this.#generator.stopped)
   }
 
-  /** One window under a load. */
-  run(load: Load, plan: Partial<Plan>): Promise<Result> {
-    const { connections, seed, arrivals, requests, seconds } = this.#settings
+  /** One window under a load; null if the user ended it before there was a result. */
+  run(load: Load, plan: Partial<Plan>): Promise<Result | null> {
+    const { connections, seed, arrivals, requests, seconds, timeoutSeconds } = this.#settings
     const isOpen = load.kind === 'rate'
     const inFlight = isOpen ? OPEN_STREAMS : load.value
     const { ca, certificate, key } = this.#settings.tls
@@ -107,7 +109,7 @@ export class Subject {
         tls: isSecure
           ? { ...(ca && { ca }), ...(certificate && { certificate }), ...(key && { key }) } : null,
         ...layout, arrivals: isOpen ? arrivals : 'closed', rate: isOpen ? load.value : 0, seed, warmup_s: 0, seconds,
-        requests_max: requests, ...plan,
+        requests_max: requests, timeout_s: timeoutSeconds, ...plan,
       },
       this.#file,
     )
@@ -115,16 +117,19 @@ export class Subject {
 
   /** The first request must be answered, and responses must be those that the data says. */
   async #check(): Promise<void> {
-    const first = await this.run(
-      { kind: 'concurrency', value: 1 }, { connections: 1, streams: 1, requests_max: 1, seconds: TRIAL_S },
-    )
+    const { timeoutSeconds } = this.#settings
+    const one = { connections: 1, streams: 1, requests_max: 1, seconds: timeoutSeconds }
+    const first = await this.run({ kind: 'concurrency', value: 1 }, one)
+    if (first === null || this.#generator.isStopped) return
     const { text = 'no response' } = first.failures[0] ?? {}
-    if (first.requests === 0 && !this.#generator.isStopped)
+    if (first.requests === 0)
       throw new CommandError(`${this.target.url}: the first request failed: ${text}`)
     const { version } = this.model
     for (const [i, { inputs, expected }] of this.entries.entries()) {
       if (expected.length === 0) continue
-      const result = await this.#client.infer(this.model.name, inputs as never, version === '' ? {} : { version })
+      const result = await this.#client.infer(this.model.name, inputs as never, {
+        ...(version !== '' && { version }), signal: this.#generator.stopped, deadlineMs: timeoutSeconds * 1000,
+      })
       for (const { name, shape, data } of expected) {
         const found = result.output(name)
         if (String(found.shape) !== String(shape) || !data.equals(found.raw))
@@ -145,25 +150,41 @@ function layoutOf(
   return { connections, streams: inFlight / connections }
 }
 
-/** Measures one load; `onWindow` is called after each window. */
+/**
+ * Measures one load; `onWindow` is called after each window.
+ *
+ * @returns null if the user ended it before there was a figure
+ * @throws {CommandError} if the server went away before there was one
+ */
 export async function measure(
   subject: Subject, generator: Generator, settings: Settings, load: Load, onWindow: (row: Row) => void = () => {},
-): Promise<Row> {
+): Promise<Row | null> {
   const { stopWithin, windowsMax, warmupSeconds, warmupRequests } = settings
   if (warmupRequests > 0) await subject.run(load, { requests_max: warmupRequests, seconds: 3600 })
   const results: { result: Result; before: Counted | null; after: Counted | null }[] = []
   const windows: Row['windows'] = []
-  const row = (): Row => {
+  const row = (problem: string | null = null): Row => {
     const used = results.slice(-WINDOWS)
     return {
-      load, windows, isStable: stopWithin === null ? null : agree(windows, stopWithin),
+      load, windows, isStable: stopWithin === null ? null : agree(windows, stopWithin), problem,
       result: merged(used.map(({ result }) => result)),
       server: timesBetween(used[0]?.before ?? null, used.at(-1)?.after ?? null),
     }
   }
   for (let window = 0; ; window += 1) {
     const before = results.at(-1)?.after ?? (await subject.counted())
-    const result = await subject.run(load, { warmup_s: window === 0 ? warmupSeconds : 0, seed: settings.seed + window })
+    let result: Result | null
+    try {
+      const { seconds, seed } = settings
+      const plan = { seconds, warmup_s: window === 0 ? warmupSeconds : 0, seed: seed + window }
+      result = await subject.run(load, plan)
+    } catch (error) {
+      // The windows before it are figures all the same.
+      if (!(error instanceof CommandError) || results.length === 0) throw error
+      return row(error.message)
+    }
+    if (result === null || (generator.isStopped && result.requests + result.errors === 0))
+      return results.length === 0 ? null : row()
     results.push({ result, before, after: await subject.counted() })
     windows.push({ rate: result.rate, us: judged(result, settings) })
     const now = row()
@@ -181,8 +202,8 @@ function agree(windows: Row['windows'], percent: number): boolean {
 }
 
 /** The latency that must be stable and below a limit, in us. */
-export const judged = ({ latency_us: latency }: Result, { percentile }: Settings): number =>
-  percentile === null ? latency.mean : latency[percentile]
+export const judged = ({ latency_us: latency, histogram }: Result, { percentile }: Settings): number =>
+  percentile === null ? latency.mean : percentileOf(histogram, percentile)
 
 /** Several windows as one. */
 export function merged(results: readonly Result[]): Result {
@@ -234,15 +255,19 @@ function mergedTimes(parts: readonly [Times | undefined, number][]): Times | und
   }
 }
 
-function percentilesOf(histogram: readonly [number, number][]): Pick<Times, 'p50' | 'p90' | 'p95' | 'p99' | 'p999'> {
+const percentilesOf = (histogram: Result['histogram']): Pick<Times, 'p50' | 'p90' | 'p95' | 'p99' | 'p999'> => {
+  const [p50 = 0, p90 = 0, p95 = 0, p99 = 0, p999 = 0] =
+    [50, 90, 95, 99, 99.9].map((percent) => percentileOf(histogram, percent))
+  return { p50, p90, p95, p99, p999 }
+}
+
+/** The upper end of the bucket with the request at so many percent, in us; 0 without requests. */
+export function percentileOf(histogram: Result['histogram'], percent: number): number {
   const total = histogram.reduce((sum, [, count]) => sum + count, 0)
-  const find = (part: number): number => {
-    let sum = 0
-    for (const [upper, count] of histogram) {
-      sum += count
-      if (sum >= part * total) return upper
-    }
-    return 0
+  let sum = 0
+  for (const [upper, count] of histogram) {
+    sum += count
+    if (sum >= (percent / 100) * total) return upper
   }
-  return { p50: find(0.5), p90: find(0.9), p95: find(0.95), p99: find(0.99), p999: find(0.999) }
+  return 0
 }

@@ -24,8 +24,8 @@ export interface Model {
   isDecoupled: boolean
 }
 
-/** Longest wait for an answer about a model. */
-const ANSWER_MS_MAX = 30_000
+/** Longest wait for an answer about a model: a server that is frozen must not hold the command. */
+const ANSWER_MS_MAX = 2000
 
 /** Headers of every request: those given, and a key of the variable NEREID_KEY. */
 export function headersOf({ headers }: Settings): [string, string][] {
@@ -56,13 +56,30 @@ function readPem(option: string, path: string): string {
   }
 }
 
-/** The model that was asked for, or the only one that is ready. */
-export async function modelOf(client: Client, settings: Settings): Promise<Model> {
-  const name = settings.model === '' ? await onlyModel(client) : settings.model
+/**
+ * The model that was asked for, or the only one that is ready.
+ *
+ * @throws {CommandError} if the server is none of the protocol
+ */
+export async function modelOf(
+  target: Target, client: Client, settings: Settings, signal: AbortSignal,
+): Promise<Model> {
+  try {
+    return await readModel(client, settings, signal)
+  } catch (error) {
+    if (error instanceof CommandError) throw error
+    if (error instanceof ClientError && error.code !== 'PROTOCOL') throw error
+    const port = target.protocol === 'http' ? 'the HTTP port, 8000' : 'the gRPC port, 8001'
+    throw new CommandError(`${target.url} does not answer as a server of the v2 protocol: give ${port} by default`)
+  }
+}
+
+async function readModel(client: Client, settings: Settings, signal: AbortSignal): Promise<Model> {
+  const name = settings.model === '' ? await onlyModel(client, signal) : settings.model
   if (settings.endpoint === 'embeddings' || settings.endpoint === 'rerank')
     return { name, version: '', inputs: [], outputs: [], batchMax: Infinity, isDecoupled: false }
   const { version } = settings
-  const options = version === '' ? {} : { version }
+  const options = version === '' ? { signal } : { signal, version }
   const metadata = await client.modelMetadata(name, options)
   const config = await optional(() => client.modelConfig(name, options))
   if (config !== null && membersOf(config)['sequence_batching'] !== undefined)
@@ -87,8 +104,9 @@ export async function modelOf(client: Client, settings: Settings): Promise<Model
   }
 }
 
-async function onlyModel(client: Client): Promise<string> {
-  const rows = (await client.index({ ready: true })).filter(({ state }) => state === undefined || state === 'READY')
+async function onlyModel(client: Client, signal: AbortSignal): Promise<string> {
+  const index = await client.index({ ready: true, signal })
+  const rows = index.filter(({ state }) => state === undefined || state === 'READY')
   const names = [...new Set(rows.map(({ name }) => name))]
   const [only] = names
   if (only !== undefined && names.length === 1) return only
@@ -96,12 +114,12 @@ async function onlyModel(client: Client): Promise<string> {
   throw new CommandError(`--model is missing: the server has ${listed}`)
 }
 
-/** Null where a server lacks an extension, or a key may not use it. */
+/** Null where a server lacks an extension, a key may not use it, or the server has gone. */
 async function optional<T>(ask: () => Promise<T>): Promise<T | null> {
   try {
     return await ask()
   } catch (error) {
-    if (error instanceof ClientError && error.status !== 0) return null
+    if (error instanceof ClientError) return null
     throw error
   }
 }
@@ -118,9 +136,11 @@ export interface Counted {
   outputNs: number
 }
 
-/** Null if the server has no statistics. */
-export async function counted(client: Client, { name, version }: Model): Promise<Counted | null> {
-  const found = await optional(() => client.statistics(name, version === '' ? {} : { version }))
+/** Null if the server has no statistics, or does not send them in time. */
+export async function counted(
+  client: Client, { name, version }: Model, signal: AbortSignal,
+): Promise<Counted | null> {
+  const found = await optional(() => client.statistics(name, version === '' ? { signal } : { signal, version }))
   if (found === null || found.length === 0) return null
   const sum = (of: (one: ModelStatistics) => number | bigint | undefined): number =>
     found.reduce((total, one) => total + Number(of(one) ?? 0), 0)
@@ -148,8 +168,9 @@ export interface ServerTimes {
 export function timesBetween(before: Counted | null, after: Counted | null): ServerTimes | null {
   if (before === null || after === null) return null
   const requests = after.requests - before.requests
-  // The model may have been loaded again.
-  if (requests <= 0) return null
+  // The model may have been loaded again, or the server started.
+  const isBack = (Object.keys(after) as (keyof Counted)[]).some((name) => after[name] < before[name])
+  if (requests <= 0 || isBack) return null
   const us = (name: keyof Counted): number => (after[name] - before[name]) / 1000 / requests
   return {
     requests, batch: (after.inferences - before.inferences) / Math.max(1, after.executions - before.executions),

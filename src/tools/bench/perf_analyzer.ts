@@ -4,14 +4,24 @@ import { CommandError } from '../../internal.js'
 
 /** Settings that only perf_analyzer has; read under its names. */
 export type Extra =
-  | 'percentile' | 'max-trials' | 'measurement-request-count' | 'warmup-request-count' | 'latency-threshold'
+  | 'max-trials' | 'measurement-request-count' | 'warmup-request-count' | 'latency-threshold'
   | 'string-length' | 'string-data' | 'output-shared-memory-size' | 'ssl-grpc-use-ssl'
 
 export interface Rewritten {
   args: string[]
   extras: ReadonlyMap<Extra, string>
+  /** The options that the user gave, by our names. */
+  given: Given[]
   /** Options without an effect here, with the reason. */
   notes: string[]
+}
+
+export interface Given {
+  /** Ours, without dashes; `URL` for -u and for a word of its own. */
+  name: string
+  /** The spelling that was given: `-p`. */
+  label: string
+  value: string
 }
 
 /** How an option is read. Those with `takes` have a value. */
@@ -62,6 +72,10 @@ const METRICS = 'the table has the server\'s own times; look at /metrics with Pr
 const TRACES = 'set traces on the server: POST /v2/trace/setting'
 const TLS_HOST = 'the host of a certificate is always checked; --tls-ca names the certificates to trust'
 
+const CHATS =
+  'chats are not measured; --endpoint=generate_stream measures a stream of responses, with times to the first and ' +
+  'the next ones'
+
 /** Rules by the names that an option has. */
 const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['m', as('model')],
@@ -75,7 +89,6 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['s stability-percentage', as('stop-within')],
   ['r max-trials', extra('max-trials')],
   ['l latency-threshold', extra('latency-threshold')],
-  ['percentile', extra('percentile')],
   ['measurement-request-count', extra('measurement-request-count')],
   ['measurement-mode', only('time_windows count_windows', (text) =>
     `--measurement-mode is time_windows or count_windows; got '${text}'`)],
@@ -90,7 +103,7 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['string-data', extra('string-data')],
   ['output-shared-memory-size', extra('output-shared-memory-size')],
   ['streaming', { takes: false, args: () => ['--endpoint=stream'] }],
-  ['service-kind', only('triton openai', (text) =>
+  ['service-kind', only('triton', (text) =>
     text === 'triton_c_api' ? '--service-kind=triton_c_api: start the server and give its URL instead'
       : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and /v1 embeddings and rerank`)],
   ['grpc-compression-algorithm', only('none', (text) =>
@@ -117,9 +130,11 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['c', instead("-c is a maximum of concurrency: use --concurrency-range=1:N, or --goal='p99<20ms'")],
   ['binary-search', instead("--binary-search: --goal='p99<20ms' searches the highest rate within a latency")],
   ['periodic-concurrency-range request-period', instead('periodic concurrency: use --concurrency-range')],
-  ['session-concurrency', instead('--session-concurrency is for chats, which nereid bench does not measure')],
+  ['enable-mpi', instead(
+    '--enable-mpi: nereid bench runs on one machine: start it on each, with its part of the rate')],
+  ['session-concurrency', instead(`--session-concurrency: ${CHATS}`)],
   ['request-intervals fixed-schedule', instead(
-    'own schedules of requests: use --request-rate-range with --request-distribution=poisson')],
+    'own schedules of requests are not sent: use --request-rate-range with --request-distribution=poisson')],
   ['profile-export-file', instead('--profile-export-file: --json=FILE has the percentiles, histograms and curves')],
   ['grpc-method', instead('--grpc-method: nereid bench calls ModelInfer, and ModelStreamInfer with --streaming')],
   ['triton-server-directory model-repository', instead('the in-process API: start the server, and give its URL')],
@@ -136,46 +151,81 @@ const TELLING = new Set(['m', 'u', 'i', 'p', 's', 'measurement-interval', 'stabi
 /** Values of perf_analyzer's `--endpoint`, which follows `--service-kind=openai`, by ours. */
 const OPENAI = new Map([['v1/embeddings', 'embeddings'], ['v1/rerank', 'rerank']])
 
+/** Options of ours whose value may be missing, with the words that are one; another word is a URL. */
+const OPTIONAL = new Map([['shared-memory', /^(none|system|cuda)$/], ['json', /\.json$/]])
+
 /** @throws {CommandError} for an option that has another name or no meaning here; the text says what to use */
 export function rewritten(args: readonly string[]): Rewritten {
   const out: string[] = []
   const extras = new Map<Extra, string>()
+  const given: Given[] = []
   const notes: string[] = []
-  let isTheirs = false
+  let [isTheirs, isOpenAi] = [false, false]
+  const add = (label: string, words: readonly string[]): void => {
+    for (const word of words) {
+      const [, name = 'URL', value = word] = /^--([\w-]+)(?:=(.*))?$/s.exec(word) ?? []
+      given.push({ name, label, value })
+    }
+    out.push(...words)
+  }
   for (let i = 0; i < args.length; i += 1) {
     const arg = args[i] ?? ''
-    const [, dashes = '', name = '', given] = /^(--?)([A-Za-z][\w-]*)(?:=(.*))?$/s.exec(arg) ?? []
+    const [, dashes = '', name = '', attachedLong] = /^(--?)([A-Za-z][\w-]*)(?:=(.*))?$/s.exec(arg) ?? []
     // As getopt reads them, a value may follow the letter of an option: -b4.
     const short = dashes === '-' ? arg.slice(1, 2) : ''
-    const rule = RULES.get(short === '' ? name : short)
-    if (name === 'endpoint' && OPENAI.has((given ?? args[i + 1] ?? '').replace(/^\//, ''))) {
-      const path = (given ?? args[(i += 1)] ?? '').replace(/^\//, '')
-      out.push(`--endpoint=${OPENAI.get(path)}`)
-      continue
-    }
-    if (dashes === '' || rule === undefined) {
-      if (dashes === '-') throw new CommandError(`bench has no option '${arg}'`)
-      out.push(arg)
-      continue
-    }
+    const key = short === '' ? name : short
+    const rule = RULES.get(key)
     const label = short === '' ? `--${name}` : `-${short}`
-    if (TELLING.has(short === '' ? name : short)) isTheirs = true
+    const attached = short === '' ? attachedLong : arg.length > 2 ? arg.slice(2).replace(/^=/, '') : undefined
+    if (dashes === '-' && rule === undefined) throw new CommandError(`bench has no option '${arg}'`)
+    if (dashes === '') {
+      out.push(arg)
+      given.push({ name: 'URL word', label: `'${arg}'`, value: arg })
+      continue
+    }
+    if (rule === undefined) {
+      const words = OPTIONAL.get(name)
+      const isLast = args[i + 1] === undefined || args[i + 1]?.startsWith('--') === true
+      const mayTake = words === undefined ? !isLast : words.test(args[i + 1] ?? '')
+      const takes = attached === undefined && mayTake
+      const value = takes ? args[(i += 1)] : attached
+      if (name === 'endpoint' && value !== undefined) add(label, [`--endpoint=${endpointOf(value)}`])
+      else if (name === 'shared-memory' && value === 'cuda')
+        throw new CommandError(
+          '--shared-memory=cuda: nereid bench puts tensors into system shared memory only: use =system',
+        )
+      else add(label, [value === undefined ? arg : `--${name}=${value}`])
+      continue
+    }
+    if (TELLING.has(key)) isTheirs = true
     if (rule.instead !== undefined) throw new CommandError(rule.instead)
     let value = ''
     if (rule.takes) {
-      const attached = short === '' ? given : arg.length > 2 ? arg.slice(2).replace(/^=/, '') : undefined
       const next = attached ?? args[(i += 1)]
       if (next === undefined) throw new CommandError(`${label} needs a value`)
       value = next
     }
     if (rule.note !== undefined) notes.push(`${label} has no effect: ${rule.note}`)
     if (rule.extra !== undefined) extras.set(rule.extra, value)
-    out.push(...(rule.args?.(value) ?? []))
+    if (name === 'service-kind' && value === 'openai') isOpenAi = true
+    else add(label, rule.args?.(value) ?? [])
   }
+  const has = (name: string): boolean => given.some((one) => one.name === name)
+  if (isOpenAi && !has('endpoint'))
+    throw new CommandError(
+      `--service-kind=openai needs --endpoint=v1/embeddings or --endpoint=v1/rerank: ${CHATS}`,
+    )
+  const word = given.find((one) => one.name === 'URL word')
+  if (has('URL') && word !== undefined) throw new CommandError(`-u and ${word.label} are both a URL: give one of them`)
   if (isTheirs) {
-    const has = (name: string): boolean => out.some((arg) => arg === `--${name}` || arg.startsWith(`--${name}=`))
     if (!has('stop-within') && !has('requests') && !has('goal')) out.push('--stop-within=10')
     if (!has('arrivals')) out.push('--arrivals=constant')
   }
-  return { args: out, extras, notes: [...new Set(notes)] }
+  return { args: out, extras, given: given.filter((one) => one.name !== 'URL word'), notes: [...new Set(notes)] }
+}
+
+function endpointOf(text: string): string {
+  const path = text.replace(/^\//, '')
+  if (path.startsWith('v1/chat') || path === 'v1/completions') throw new CommandError(`--endpoint=${text}: ${CHATS}`)
+  return OPENAI.get(path) ?? text
 }

@@ -49,6 +49,9 @@ export async function regionOf(
     const bytes = dims.includes(-1) ? null : elementBytes(datatype)
     return { name, parameters: place(bytes === null ? outputBytes * rows : bytes * elementsOf(dims) * rows) }
   })
+  const remove = (): void => rmSync(path, { force: true })
+  // A second Ctrl-C waits for nothing.
+  process.once('exit', remove)
   try {
     const file = openSync(path, 'wx', 0o600)
     ftruncateSync(file, end)
@@ -56,14 +59,15 @@ export async function regionOf(
     closeSync(file)
     await client.systemSharedMemory.register(name, { key: `/${name}`, byte_size: end })
   } catch (error) {
-    rmSync(path, { force: true })
+    remove()
     const reason = error instanceof Error ? error.message : String(error)
     throw new CommandError(`--shared-memory: ${reason}; the server must run on this machine and share ${DIRECTORY}`)
   }
   return {
     input: (i, k) => inputs[i]?.[k] ?? [], outputs,
     async close() {
-      rmSync(path, { force: true })
+      remove()
+      process.off('exit', remove)
       await client.systemSharedMemory.unregister(name)
     },
   }

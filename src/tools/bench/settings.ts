@@ -1,7 +1,9 @@
 /** Reads the arguments of `nereid bench`. */
 
 import { CommandError, commandNamed, readArguments } from '../../internal.js'
-import { rewritten, type Extra } from './perf_analyzer.js'
+import { accessSync, constants, existsSync, statSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { rewritten, type Extra, type Given } from './perf_analyzer.js'
 
 export const ENDPOINTS = ['infer', 'stream', 'generate', 'generate_stream', 'embeddings', 'rerank'] as const
 export type Endpoint = (typeof ENDPOINTS)[number]
@@ -51,11 +53,15 @@ export interface Settings {
   stopWithin: number | null
   windowsMax: number
   /** Percentile that must be stable and is reported as well; null for the mean. */
-  percentile: 'p50' | 'p90' | 'p95' | 'p99' | null
+  percentile: number | null
   /** Latency that ends a sweep, in us; null for none. */
   latencyMaxUs: number | null
   goal: Goal | null
   connections: number | null
+  /** After which a connection, or a request without a response, has failed. */
+  timeoutSeconds: number
+  /** Runs of each server in a comparison. */
+  pairs: number
   seed: number
   shapes: ReadonlyMap<string, number[]>
   batch: number
@@ -78,7 +84,7 @@ export interface Settings {
   notes: string[]
 }
 
-/** Runs of a server in a comparison. */
+/** Runs of a server in a comparison, at least and by default. */
 export const PAIRS = 10
 /** Loads of one sweep; each takes seconds. */
 const LOADS_MAX = 1000
@@ -86,9 +92,10 @@ const CONCURRENCY_MAX = 100_000
 
 /** @throws {CommandError} that says which argument is wrong, and how it is written */
 export function settingsOf(args: readonly string[]): Settings {
-  const { args: own, extras, notes } = rewritten(args)
+  const { args: own, extras, notes, given } = rewritten(args)
   const { rest, options, all } = readArguments(commandNamed('bench'), own)
   const every = (name: string): string[] => all.filter(([each]) => each === name).map(([, value]) => value)
+  checkGiven(given)
   const amount = (name: string, otherwise: number, least: number): number =>
     amountOf(`--${name}`, options.get(name) ?? null, otherwise, least)
   const extra = (name: Extra, otherwise: number): number =>
@@ -105,17 +112,11 @@ export function settingsOf(args: readonly string[]): Settings {
     throw new CommandError('streams of tensors are on the gRPC port: give its URL, such as grpc://localhost:8001')
   const loads = loadsOf(options.get('concurrency') ?? null, options.get('rate') ?? null)
   const goal = options.has('goal') ? goalOf(options.get('goal') ?? '') : null
-  if (goal !== null && options.has('rate'))
-    throw new CommandError('--goal finds the rate: give it without --rate; --concurrency limits requests in flight')
+  checkEffect(given, { endpoint, targets, isGrpc })
+  for (const name of ['csv', 'json', 'report']) checkPath(name, options.get(name) ?? '')
   if (targets.length === 2) {
-    const wrong = ['goal', 'csv', 'report'].find((name) => options.has(name))
-    if (wrong !== undefined) throw new CommandError(`--${wrong} is for one server, not for a comparison of two`)
     if (loads.length > 1) throw new CommandError('a comparison has one load: a --concurrency or a --rate, no range')
   }
-  // perf_analyzer writes -1 for the mean.
-  const theirs = extras.get('percentile') ?? '-1'
-  const percentile =
-    theirs === '-1' ? null : choiceOf('percentile', `p${theirs}`, ['p50', 'p90', 'p95', 'p99'] as const)
   const latencyMax = extra('latency-threshold', 0)
   const requests = amount('requests', 0, 0) || extra('measurement-request-count', 0)
   return {
@@ -126,8 +127,11 @@ export function settingsOf(args: readonly string[]): Settings {
     warmupRequests: extra('warmup-request-count', 0),
     stopWithin: options.has('stop-within') ? amount('stop-within', 10, 0) : null,
     windowsMax: Math.max(1, extra('max-trials', 10)),
-    percentile, latencyMaxUs: latencyMax > 0 ? latencyMax * 1000 : null,
+    percentile: percentileOf(options.get('percentile') ?? null),
+    latencyMaxUs: latencyMax > 0 ? latencyMax * 1000 : null,
     connections: options.has('connections') ? amount('connections', 1, 1) : null,
+    timeoutSeconds: amount('timeout', 30, 0.01),
+    pairs: Math.floor(amount('pairs', PAIRS, PAIRS)),
     seed: amount('seed', 1, 0),
     shapes: new Map(every('shape').map(shapeOf)),
     batch: amount('batch', 1, 1),
@@ -145,6 +149,74 @@ export function settingsOf(args: readonly string[]): Settings {
     },
     csv: options.get('csv') ?? null, json: options.get('json') ?? null, report: options.get('report') ?? null, notes,
   }
+}
+
+/** Options that are read more than once. */
+const REPEATED = new Set(['shape', 'data', 'header', 'request-parameter'])
+
+/** @throws {CommandError} if an option is given twice, maybe under perf_analyzer's name */
+function checkGiven(given: readonly Given[]): void {
+  for (const [i, { name, label }] of given.entries()) {
+    const other = given.slice(0, i).find((one) => one.name === name)
+    if (other === undefined || REPEATED.has(name)) continue
+    if (other.label === label) throw new CommandError(`${label} is given twice: give it once`)
+    throw new CommandError(`${other.label} and ${label} are the same: give one of them`)
+  }
+}
+
+/**
+ * Options that have no effect together with another one, or without it.
+ *
+ * @throws {CommandError} that names both
+ */
+function checkEffect(
+  given: readonly Given[],
+  { endpoint, targets, isGrpc }: { endpoint: Endpoint; targets: readonly Target[]; isGrpc: boolean },
+): void {
+  const of = (name: string): Given | undefined => given.find((one) => one.name === name)
+  const isText = endpoint === 'embeddings' || endpoint === 'rerank'
+  const isInfer = endpoint === 'infer' || endpoint === 'stream'
+  const by = `with --endpoint=${endpoint}`
+  const check = (isWrong: boolean, names: readonly string[], other: string): void => {
+    const found = names.map(of).find((one) => one !== undefined)
+    if (isWrong && found !== undefined) throw new CommandError(`${found.label} has no effect ${other}`)
+  }
+  const isOpen = of('rate') !== undefined || of('goal') !== undefined
+  check(!isOpen, ['arrivals'], 'without --rate or --goal')
+  check(targets.length < 2, ['pairs'], 'without two URLs to compare')
+  check(!isText, ['text-words'], 'without --endpoint=embeddings or --endpoint=rerank')
+  check(of('data') !== undefined, ['text-words'], 'with --data, which gives the texts')
+  check(isText, ['shape', 'request-parameter', 'tensors', 'version'], by)
+  check(!isInfer, ['tensors'], by)
+  check(isGrpc, ['tensors'], 'with gRPC, which has one form of tensors')
+  check(of('shared-memory') !== undefined, ['tensors'], 'with --shared-memory')
+  const found = ['rate', 'concurrency', 'stop-within', 'requests']
+  check(of('goal') !== undefined, found, 'with --goal, which finds the rate')
+  const two = 'with two URLs: a comparison runs both in turns'
+  check(targets.length === 2, ['goal', 'csv', 'report', 'stop-within', 'percentile'], two)
+  const { value = '0', label = '' } = of('warmup') ?? {}
+  if (Number(value) > 0 && of('requests') !== undefined)
+    throw new CommandError(`${label} has no effect with ${of('requests')?.label}: --warmup-request-count=N warms up`)
+}
+
+/** Before a measurement that may take hours. */
+function checkPath(option: string, path: string): void {
+  if (path === '') return
+  try {
+    const isThere = existsSync(path)
+    if (isThere && statSync(path).isDirectory()) throw new Error('it is a directory, and a file is to be written')
+    accessSync(isThere ? path : dirname(path), constants.W_OK)
+  } catch (error) {
+    throw new CommandError(`--${option}=${path}: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+/** perf_analyzer writes -1 for the mean. */
+function percentileOf(text: string | null): number | null {
+  if (text === null || text === '-1') return null
+  const value = Number(text.replace(/^p/, ''))
+  if (value >= 1 && value <= 99.9) return value
+  throw new CommandError(`--percentile is a number from 1 to 99.9, such as 97; got '${text}'`)
 }
 
 function amountOf(label: string, text: string | null, otherwise: number, least: number): number {
