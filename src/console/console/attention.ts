@@ -2,7 +2,7 @@
 
 import { ageText, bytesText, counted, numberText, percentText, timeText } from '../format.js'
 import { LATELY, POINTS } from './history.js'
-import { figuresOf, keyOf, type Picture, type Version } from './picture.js'
+import { failedLately, figuresOf, keyOf, type Picture, type Version } from './picture.js'
 
 export interface Finding {
   /** Stays the same while only numbers change. */
@@ -77,9 +77,7 @@ function ofServer(picture: Picture): Weighed[] {
 /** Requests that no model took: they are bad if one that does not serve is asked all the time. */
 function rejection(picture: Picture, rejected: number, share: number): Weighed {
   const key = 'rejected'
-  const records = (picture.slowest?.failed.flatMap(({ requests }) => requests) ?? [])
-    .filter(({ fault }) => fault !== 'model')
-    .toSorted((a, b) => (b.time ?? '').localeCompare(a.time ?? '')).slice(0, RECORDS_MAX)
+  const records = failedLately(picture).filter(({ fault }) => fault !== 'model').slice(0, RECORDS_MAX)
   const counts = new Map<string, number>()
   for (const { model = '' } of records) counts.set(model, (counts.get(model) ?? 0) + 1)
   const name = [...counts.keys()].find((one) => one !== '' && (counts.get(one) ?? 0) > records.length / 2)
@@ -96,10 +94,8 @@ function rejection(picture: Picture, rejected: number, share: number): Weighed {
   return { key, level: 'warn', weight: 6e5 * share, version: null, text }
 }
 
-function lastFailure({ slowest }: Picture, name?: string): string {
-  const records = slowest?.failed.flatMap(({ requests }) => requests)
-    .filter(({ model }) => name === undefined || model === name) ?? []
-  const last = records.toSorted((a, b) => (b.time ?? '').localeCompare(a.time ?? ''))[0]
+function lastFailure(picture: Picture, name?: string): string {
+  const last = failedLately(picture).find(({ model }) => name === undefined || model === name)
   return last?.error === undefined ? '' : ` The last: ${last.error}`
 }
 

@@ -3,7 +3,7 @@
  * each version that had requests. Pure; bounded by the number of versions in the repository.
  */
 
-import type { Events, Fault, Hello, IndexRow, LogLine, ModelRow, Now, Slowest } from '../contract.js'
+import type { Events, Fault, Hello, IndexRow, LogLine, ModelRow, Now, RequestRecord, Slowest } from '../contract.js'
 import { Clock, Rings } from './history.js'
 
 /** Lines of the log that are kept. */
@@ -28,6 +28,11 @@ export interface Version {
 }
 
 export const keyOf = (name: string, version: string): string => JSON.stringify([name, version])
+
+/** Records of failed requests, the newest first. */
+export const failedLately = ({ slowest }: Pick<Picture, 'slowest'>): RequestRecord[] =>
+  (slowest?.failed.flatMap(({ requests }) => requests) ?? [])
+    .toSorted((a, b) => (b.time ?? '').localeCompare(a.time ?? ''))
 
 export class Picture {
   hello: Hello | null = null

@@ -8,7 +8,7 @@ import { FINDINGS_MAX, type Finding } from './attention.js'
 import { Curve } from './curve.js'
 import { POINTS } from './history.js'
 import { Bar, Phases, Section, Table, Tiles, type Tile } from './parts.js'
-import { keyOf, type Picture } from './picture.js'
+import { failedLately, keyOf, type Picture } from './picture.js'
 
 export type OpenModel = (name: string, version: string) => void
 
@@ -128,7 +128,6 @@ const FAULTS: Readonly<Record<Fault, string>> = {
 }
 
 const timeOfDay = ({ time }: RequestRecord): string => (time === undefined ? '' : clockText(Date.parse(time)))
-const newestFirst = (a: RequestRecord, b: RequestRecord) => (b.time ?? '').localeCompare(a.time ?? '')
 
 const ModelName = ({ record, onOpen }: { record: RequestRecord; onOpen: OpenModel }) => (
   <>
@@ -143,10 +142,10 @@ const ModelName = ({ record, onOpen }: { record: RequestRecord; onOpen: OpenMode
 /** Kinds of failures that are listed. */
 const FAILURES_SHOWN = 5
 
-/** Failures that differ in more than the id of their request: the newest of each, and how many there are. */
+/** Failures that differ in more than the id of their request, and how many there are. `records`: the newest first. */
 function kindsOf(records: readonly RequestRecord[]): { record: RequestRecord; text: string; count: number }[] {
   const kinds = new Map<string, { record: RequestRecord; text: string; count: number }>()
-  for (const record of records.toSorted(newestFirst)) {
+  for (const record of records) {
     const text = (record.error ?? '').replace(/^\[request id: [^\]]*\] /, '')
     const key = JSON.stringify([record.code, record.model, text])
     const kind = kinds.get(key) ?? { record, text, count: 0 }
@@ -160,8 +159,7 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
   const models = [...picture.versions.values()]
     .map(({ name, version, row }) => ({ name, version, count: row?.inference_stats.fail.count ?? 0 }))
     .filter(({ count }) => count > 0).toSorted((a, b) => b.count - a.count)
-  const kept = picture.slowest?.failed ?? []
-  const last = kindsOf(kept.flatMap(({ requests }) => requests)).slice(0, FAILURES_SHOWN)
+  const last = kindsOf(failedLately(picture)).slice(0, FAILURES_SHOWN)
   return (
     <Section id="failures" title="Failures" note={`the last ${picture.slowest?.minutes ?? 15} minutes`}>
       {counts.length === 0 && last.length === 0 && <p class="empty">No request has failed.</p>}
