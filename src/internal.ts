@@ -5,5 +5,5 @@
 
 export { CommandError, commandNamed, readArguments, usageOf } from './cli/arguments.js'
 export { counted, printable } from './cli/output.js'
-export { ask, membersOf, remoteOf, type Remote } from './cli/remote.js'
+export { ask, headerOf, headersWithKey, membersOf, remoteOf, type Remote } from './cli/remote.js'
 export { nativeProgram } from './native/locate.js'

@@ -21,15 +21,26 @@ export interface Remote {
 export function remoteOf(url: string, header: string | null): Remote {
   if (!/^https?:\/\//.test(url))
     throw new CommandError(`--url is that of the HTTP port, http://… or https://…, not '${url}'`)
-  const colon = header?.indexOf(':') ?? 0
-  if (header !== null && colon < 1) throw new CommandError(`--header is 'name: value', not '${header}'`)
-  const headers = header === null ? {} : { [header.slice(0, colon).trim()]: header.slice(colon + 1).trim() }
+  const headers = headersWithKey(header === null ? [] : [headerOf(header)])
+  return { url: url.replace(/\/+$/, ''), headers: Object.fromEntries(headers) }
+}
+
+/**
+ * The header of an option `--header`.
+ *
+ * @throws {CommandError} if it is malformed
+ */
+export function headerOf(text: string): [string, string] {
+  const colon = text.indexOf(':')
+  if (colon < 1) throw new CommandError(`--header is 'name: value', not '${text}'`)
+  return [text.slice(0, colon).trim(), text.slice(colon + 1).trim()]
+}
+
+/** These headers, behind the key of the variable NEREID_KEY. */
+export function headersWithKey(headers: [string, string][]): [string, string][] {
   // No option: every user of the machine can read command lines.
-  const key = process.env['NEREID_KEY']
-  return {
-    url: url.replace(/\/+$/, ''),
-    headers: key === undefined || key === '' ? headers : { authorization: `Bearer ${key}`, ...headers },
-  }
+  const key = process.env['NEREID_KEY'] ?? ''
+  return key === '' ? headers : [['authorization', `Bearer ${key}`], ...headers]
 }
 
 /** Members of an object; none for any other value. */

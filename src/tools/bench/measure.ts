@@ -1,11 +1,11 @@
 /** Measures a server under a load: windows of time until they agree, one load after the other. */
 
 import type { Client } from 'nereid/client'
-import { CommandError } from '../../internal.js'
+import { CommandError, headersWithKey } from '../../internal.js'
 import type { Generator, Plan, Result, Times } from './generator.js'
 import { entriesOf, type Entry } from './inputs.js'
 import {
-  clientOf, counted, headersOf, modelOf, timesBetween, type Counted, type Model, type ServerTimes,
+  clientOf, counted, modelOf, timesBetween, type Counted, type Model, type ServerTimes,
 } from './model.js'
 import { regionOf, type Region } from './region.js'
 import { requestsOf, ringFile, type Requests } from './requests.js'
@@ -57,7 +57,7 @@ export class Subject {
     this.#generator = generator
     this.#region = region
     this.#requests = requestsOf(target, model, settings, entries, region)
-    this.#file = generator.file(ringFile(this.#requests.ring, headersOf(settings)))
+    this.#file = generator.file(ringFile(this.#requests.ring, headersWithKey(settings.headers)))
   }
 
   /** Asks the server for the model, makes the requests, and sends the first. */

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { ClientError, connect, type Client, type ModelStatistics } from 'nereid/client'
-import { CommandError, membersOf } from '../../internal.js'
+import { CommandError, headersWithKey, membersOf } from '../../internal.js'
 import type { Settings, Target } from './settings.js'
 
 export interface TensorFacts {
@@ -27,13 +27,6 @@ export interface Model {
 /** Longest wait for an answer about a model: a server that is frozen must not hold the command. */
 const ANSWER_MS_MAX = 2000
 
-/** Headers of every request: those given, and a key of the variable NEREID_KEY. */
-export function headersOf({ headers }: Settings): [string, string][] {
-  // No option: every user of the machine can read command lines.
-  const key = process.env['NEREID_KEY'] ?? ''
-  return key === '' ? headers : [['authorization', `Bearer ${key}`], ...headers]
-}
-
 /** A client of a server, for everything but the load. */
 export function clientOf(target: Target, settings: Settings): Client {
   const { ca, certificate, key } = settings.tls
@@ -43,7 +36,7 @@ export function clientOf(target: Target, settings: Settings): Client {
     ...(key === null ? {} : { key: readPem('--tls-key', key) }),
   }
   return connect(target.url, {
-    headers: Object.fromEntries(headersOf(settings)), deadlineMs: ANSWER_MS_MAX, retry: false,
+    headers: Object.fromEntries(headersWithKey(settings.headers)), deadlineMs: ANSWER_MS_MAX, retry: false,
     ...(target.isSecure ? { tls } : {}),
   })
 }

@@ -1,6 +1,6 @@
 /** Reads the arguments of `nereid bench`. */
 
-import { CommandError, commandNamed, readArguments } from '../../internal.js'
+import { CommandError, commandNamed, headerOf, readArguments } from '../../internal.js'
 import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { rewritten, type Extra, type Given } from './perf_analyzer.js'
@@ -328,10 +328,4 @@ function sharedMemoryOf(text: string, endpoint: Endpoint): boolean {
   if (endpoint !== 'infer' && endpoint !== 'stream')
     throw new CommandError(`--shared-memory is for tensors, and --endpoint=${endpoint} has none`)
   return true
-}
-
-function headerOf(text: string): [string, string] {
-  const colon = text.indexOf(':')
-  if (colon < 1) throw new CommandError(`--header is 'name: value', not '${text}'`)
-  return [text.slice(0, colon).trim(), text.slice(colon + 1).trim()]
 }
