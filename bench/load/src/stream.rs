@@ -9,7 +9,7 @@
 use crate::arguments::{Arguments, Failure};
 use crate::measure;
 use bytes::{Buf, Bytes, BytesMut};
-use load::messages::framed;
+use load::messages::{PREFIX_BYTES, framed, message_bytes};
 use load::report::Tally;
 use prost::Message;
 use protocol::pb::inference as pb;
@@ -173,12 +173,11 @@ impl Counted {
 /// Takes whole messages off a body, and says whether the request is over.
 fn take_messages(buffer: &mut BytesMut, expected: &mut Expected<'_>, tally: &mut Tally) -> Result<bool, Failure> {
     loop {
-        let Some(head) = buffer.get(..5) else { return Ok(false) };
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if buffer.len() < 5 + length {
+        let Some(length) = message_bytes(buffer)? else { return Ok(false) };
+        if buffer.len() < PREFIX_BYTES + length {
             return Ok(false);
         }
-        buffer.advance(5);
+        buffer.advance(PREFIX_BYTES);
         let message = buffer.split_to(length);
         let is_end = expected.came == expected.plan.responses;
         if !is_end && !expected.plan.check {
