@@ -19,16 +19,16 @@ interface ConsoleContext {
   unusable: () => boolean
 }
 
-/** The facts of one second. `line` in `argument`: number of the first log line that the page does not have. */
+/**
+ * The facts of one second. `line` in `argument`: number of the first log line that the page does not have; `first`:
+ * those of the process are wanted as well.
+ */
 export function consoleFacts(context: ConsoleContext, argument: JsonObject): JsonObject {
   const { core, repository, logger } = context
   const { user, system } = process.cpuUsage()
   const line = typeof argument['line'] === 'number' ? argument['line'] : 0
   return {
-    nereid: ownVersion(),
-    explicit: context.isExplicit,
-    grpc_port: context.grpcPort(),
-    started_ms: Math.round(performance.timeOrigin),
+    ...(argument['first'] === true ? factsOfProcess(context) : {}),
     time_ms: Date.now(),
     process_bytes: process.memoryUsage.rss(),
     cpu_s: (user + system) / 1e6,
@@ -40,3 +40,8 @@ export function consoleFacts(context: ConsoleContext, argument: JsonObject): Jso
     ...(argument['logs'] === true ? { lines: logger.recent.from(line), line: logger.recent.next } : {}),
   }
 }
+
+/** Facts that stay, one of which is read from a file. */
+const factsOfProcess = ({ isExplicit, grpcPort }: ConsoleContext): JsonObject => ({
+  nereid: ownVersion(), explicit: isExplicit, grpc_port: grpcPort(), started_ms: Math.round(performance.timeOrigin),
+})

@@ -213,27 +213,8 @@ impl Gate {
 
     #[cold]
     fn examine(&self, client: &Client, ask: &Ask<'_>, header: Headers<'_, '_>) -> Result<Grant, GateError> {
-        let mut granted = Granted::default();
-        if let Some(guards) = &self.guards
-            && let Some(rule) = guards.restrictions.rule(ask.category)
-        {
-            check_single(header, &rule.name, &rule.header)?;
-            if !rule.admits(header(&rule.name, 0)) {
-                return Err(GateError::Restricted { noun: guards.noun, header: rule.header.clone() });
-            }
-            granted.has_shown = true;
-        }
-        if let Some(address) = &self.options.control {
-            match client.caller.face {
-                Face::Public | Face::Embedded if ask.category.is_of_control() => {
-                    return Err(GateError::NotHere { address: address.clone() });
-                }
-                Face::Control if ask.category == Category::Inference => {
-                    return Err(GateError::Forbidden("inferences are not answered at the control address".into()));
-                }
-                _ => {}
-            }
-        }
+        let mut granted = Granted { has_shown: self.check_restriction(ask.category, header)?, ..Granted::default() };
+        self.check_place(client.caller.face, ask.category)?;
         if let (Some(ring), Some(guards)) = (&self.options.keys, &self.guards) {
             ::access::HEADERS.iter().try_for_each(|name| check_single(header, name, name))?;
             let first = |name: &str| header(name, 0);
@@ -249,6 +230,30 @@ impl Gate {
         }
         let has_any = granted.has_shown || granted.keyed.is_some();
         Ok(Grant(has_any.then(|| Arc::new(granted))))
+    }
+
+    /// Checks the header that a restricted API requires. True if there was one.
+    fn check_restriction(&self, category: Category, header: Headers<'_, '_>) -> Result<bool, GateError> {
+        let Some(guards) = &self.guards else { return Ok(false) };
+        let Some(rule) = guards.restrictions.rule(category) else { return Ok(false) };
+        check_single(header, &rule.name, &rule.header)?;
+        match rule.admits(header(&rule.name, 0)) {
+            true => Ok(true),
+            false => Err(GateError::Restricted { noun: guards.noun, header: rule.header.clone() }),
+        }
+    }
+
+    /// Checks whether this listener answers the operation.
+    fn check_place(&self, face: Face, category: Category) -> Result<(), GateError> {
+        match (&self.options.control, face) {
+            (Some(address), Face::Public | Face::Embedded) if category.is_of_control() => {
+                Err(GateError::NotHere { address: address.clone() })
+            }
+            (Some(_), Face::Control) if category == Category::Inference => {
+                Err(GateError::Forbidden("inferences are not answered at the control address".into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Second check, for a gRPC call whose message changes settings.
@@ -287,21 +292,12 @@ impl Gate {
     /// Whether a request of the same caller for `ask` would be admitted, as far as is known before it comes. Takes
     /// nothing of the quotas of its key.
     pub fn would_admit(&self, caller: &Caller, grant: &Grant, ask: &Ask<'_>, header: Headers<'_, '_>) -> bool {
-        let rule = self.guards.as_ref().and_then(|guards| guards.restrictions.rule(ask.category));
-        let is_here = match caller.face {
-            Face::Public | Face::Embedded => self.options.control.is_none() || !ask.category.is_of_control(),
-            Face::Control => ask.category != Category::Inference,
-            Face::Crowded => false,
-        };
-        is_here
-            && rule.is_none_or(|rule| rule.admits(header(&rule.name, 0)))
-            && grant
-                .0
-                .as_ref()
-                .and_then(|granted| granted.keyed.as_ref())
-                .is_none_or(|keyed| keyed.ring.covers(&keyed.admitted, ask))
-            && (ask.act == Act::Read
-                || self.examine_change(caller, grant.0.as_deref().unwrap_or(&Granted::default()), ask, header).is_ok())
+        let nothing = Granted::default();
+        let granted = grant.0.as_deref().unwrap_or(&nothing);
+        self.check_restriction(ask.category, header).is_ok()
+            && self.check_place(caller.face, ask.category).is_ok()
+            && granted.keyed.as_ref().is_none_or(|keyed| keyed.ring.covers(&keyed.admitted, ask))
+            && (ask.act == Act::Read || self.examine_change(caller, granted, ask, header).is_ok())
     }
 
     fn examine_change(

@@ -157,7 +157,7 @@ impl ConsoleState {
         self.grant.check_again().ok()?;
         let mut argument = Text::begin(b'{');
         argument.key("index").boolean(self.may.index).key("logs").boolean(self.may.logs);
-        argument.key("line").integer(self.line).close(b'}');
+        argument.key("line").integer(self.line).key("first").boolean(self.ticks == 0).close(b'}');
         let argument = argument.into_string().ok()?;
         let told = self.control.call(ControlOperation::Console, argument.into()).await;
         let work = move |_: &offload::CancelFlag<'_>| {
@@ -230,9 +230,9 @@ impl ConsoleState {
     }
 
     /// The rows of the index that the caller may see.
-    fn seen(&self, index: Value<'_>) -> tensor::Result<Vec<u8>> {
+    fn seen(&self, index: Value<'_>) -> tensor::Result<Bytes> {
         if !self.grant.is_some() {
-            return Ok(index.text().to_vec());
+            return Ok(Bytes::copy_from_slice(index.text()));
         }
         let mut text = Text::begin(b'[');
         for row in index.elements()? {
@@ -241,7 +241,7 @@ impl ConsoleState {
             }
         }
         text.close(b']');
-        Ok(text.into_bytes().to_vec())
+        Ok(text.into_bytes())
     }
 
     fn now(&mut self, told: Value<'_>) -> tensor::Result<Bytes> {

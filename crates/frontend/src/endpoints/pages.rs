@@ -78,13 +78,13 @@ async fn page(exchange: &HttpExchange<'_>, is_html: bool, content_type: &'static
 
 /// The reply of a text, compressed on another thread.
 async fn packed(text: Bytes, encoding: Encoding) -> Reply {
-    if encoding == Encoding::Identity || text.len() < PAGE_BYTES_UNCOMPRESSED_MAX {
-        return Reply::json(text);
-    }
-    let work = move |_: &offload::CancelFlag<'_>| compress(std::iter::once(&text[..]), encoding, PAGE_COMPRESSION);
-    match offload::run(0, work).await.and_then(|packed| packed) {
+    let is_long = encoding != Encoding::Identity && text.len() >= PAGE_BYTES_UNCOMPRESSED_MAX;
+    let encoding = if is_long { encoding } else { Encoding::Identity };
+    let whole = text.clone();
+    let work = move || compress(std::iter::once(&text[..]), encoding, PAGE_COMPRESSION);
+    match offload::run_if(is_long, 0, work).await.and_then(|packed| packed) {
         Ok(Some(packed)) => Reply { content_encoding: Some(encoding.name()), ..Reply::json(packed) },
-        Ok(None) => Reply::empty(JSON),
+        Ok(None) => Reply::json(whole),
         Err(error) => Reply::error(JSON, &error),
     }
 }
