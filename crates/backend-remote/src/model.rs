@@ -505,10 +505,16 @@ impl RemoteModel for Served {
             return Readiness::Ready;
         }
         Readiness::Ask(Box::new(move |answer| {
-            let all = Arc::new(Mutex::new((asked.len(), Some(answer))));
+            let checks = Checks { open: asked.len(), result: Ok(()), answer: Some(answer) };
+            let checks = Arc::new(Mutex::new(checks));
             for runner in asked {
-                let all = Arc::clone(&all);
-                runner.ask(Box::new(move |result| one_of_all(&all, result)));
+                let checks = Arc::clone(&checks);
+                runner.ask(Box::new(move |result| {
+                    let last = checks.lock().add(result);
+                    if let Some((answer, result)) = last {
+                        answer(result);
+                    }
+                }));
             }
         }))
     }
@@ -540,14 +546,23 @@ impl RemoteModel for Served {
     }
 }
 
-/// Combines the answers of all instances: the first negative one, or the last positive one, is the model's answer.
-fn one_of_all(all: &Mutex<(usize, Option<ReadyAnswer>)>, result: tensor::Result<()>) {
-    let mut state = all.lock();
-    state.0 -= 1;
-    let answer = if result.is_err() || state.0 == 0 { state.1.take() } else { None };
-    drop(state);
-    if let Some(answer) = answer {
-        answer(result);
+/// The answers of a model's instances to one readiness check.
+struct Checks {
+    open: usize,
+    result: tensor::Result<()>,
+    answer: Option<ReadyAnswer>,
+}
+
+impl Checks {
+    /// The answer is sent after that of the last instance, also when it is negative already: an open check is shared
+    /// by the checks that follow, and the next one must not get the state of an instance from before it.
+    fn add(&mut self, result: tensor::Result<()>) -> Option<(ReadyAnswer, tensor::Result<()>)> {
+        self.open -= 1;
+        if self.result.is_ok() {
+            self.result = result;
+        }
+        let answer = if self.open == 0 { self.answer.take() } else { None };
+        answer.map(|answer| (answer, std::mem::replace(&mut self.result, Ok(()))))
     }
 }
 
