@@ -70,7 +70,11 @@ async function instructions(file) {
 async function count(binary, path, n, directory) {
   const file = join(directory, `${path}-${n}`)
   await promisify(execFile)('valgrind', [
-    '--tool=callgrind', `--callgrind-out-file=${file}`, binary, `path-${path}`, `--n=${n}`
+    '--tool=callgrind',
+    `--callgrind-out-file=${file}`,
+    binary,
+    `path-${path}`,
+    `--n=${n}`,
   ])
   return instructions(file)
 }
@@ -79,7 +83,8 @@ async function count(binary, path, n, directory) {
 function build(profile) {
   console.log(`building the load generator (${profile}) …`)
   execFileSync('cargo', ['build', `--profile=${profile}`, '-q', '-p', 'nereid-node', '-p', 'nereid-bench'], {
-    cwd: ROOT, stdio: 'inherit',
+    cwd: ROOT,
+    stdio: 'inherit',
   })
   return join(ROOT, 'target', profile, 'nereid-bench')
 }
@@ -111,7 +116,8 @@ export async function guard({ profiles = ['quick', 'release'], record = false, b
         if (isGood) counts.passed += 1
         else counts.failed += 1
         const compared =
-          change === null ? 'no record: run with --record'
+          change === null
+            ? 'no record: run with --record'
             : `${change >= 0 ? '+' : ''}${(change * 100).toFixed(1)} % against ${before}`
         if (!isGood) counts.failures.push(`${path} (${profile}): ${compared}`)
         console.log(

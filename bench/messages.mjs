@@ -72,7 +72,8 @@ export function httpBody({ inputs, outputs, id, parameters }, form, regions = {}
     const head = { name: t.name, shape: t.shape, datatype: t.datatype }
     // Behind the datatype for one input and before it for the next: clients do either.
     if (form === 'json')
-      return t.dataFirst ? { name: t.name, shape: t.shape, data: numbers(t), datatype: t.datatype }
+      return t.dataFirst
+        ? { name: t.name, shape: t.shape, data: numbers(t), datatype: t.datatype }
         : { ...head, data: numbers(t) }
     return { ...head, parameters: form === 'shm' ? region(t.name) : { binary_data_size: t.data.length } }
   }
@@ -82,8 +83,10 @@ export function httpBody({ inputs, outputs, id, parameters }, form, regions = {}
   }
   const head = Buffer.from(
     JSON.stringify({
-      ...(id === undefined ? {} : { id }), ...(parameters === undefined ? {} : { parameters }),
-      inputs: inputs.map(input), outputs: outputs.map(output),
+      ...(id === undefined ? {} : { id }),
+      ...(parameters === undefined ? {} : { parameters }),
+      inputs: inputs.map(input),
+      outputs: outputs.map(output),
     }),
   )
   const counterAt = id === undefined ? null : head.indexOf(COUNTER)
@@ -110,7 +113,8 @@ const parameter = ([name, value]) =>
   field(
     4,
     Buffer.concat([
-      field(1, Buffer.from(name)), field(2, Buffer.from([value === Number(value) ? 16 : 8, ...varint(Number(value))]))
+      field(1, Buffer.from(name)),
+      field(2, Buffer.from([value === Number(value) ? 16 : 8, ...varint(Number(value))])),
     ]),
   )
 
@@ -120,7 +124,9 @@ export function grpcBody({ model, inputs, outputs, id, parameters = {} }) {
     field(
       5,
       Buffer.concat([
-        field(1, Buffer.from(t.name)), field(2, Buffer.from(t.datatype)), field(3, Buffer.concat(t.shape.map(varint)))
+        field(1, Buffer.from(t.name)),
+        field(2, Buffer.from(t.datatype)),
+        field(3, Buffer.concat(t.shape.map(varint))),
       ]),
     )
   return Buffer.concat([
@@ -167,7 +173,11 @@ export function checkAnswer(answer, expected, { transport, form, tolerance = 0 }
       return Buffer.from(typed.from(data).buffer)
     })
   } else {
-    found = tail(answer, expected.map((e) => e.length), transport === 'gRPC')
+    found = tail(
+      answer,
+      expected.map((e) => e.length),
+      transport === 'gRPC',
+    )
   }
   expected.forEach((want, i) => {
     if (tolerance === 0) {

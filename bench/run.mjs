@@ -57,7 +57,8 @@ async function startOthers(options, work) {
   }
   if (options.triton === null) {
     found.absent.push({
-      name: 'Triton with an ONNX Runtime backend', reason: 'not given: --triton=PATH --triton-backends=DIR',
+      name: 'Triton with an ONNX Runtime backend',
+      reason: 'not given: --triton=PATH --triton-backends=DIR',
     })
   } else {
     await attempt('Triton with an ONNX Runtime backend', () => startGivenTriton(options))
@@ -128,7 +129,8 @@ async function main(options) {
 
   const binary = BENCH
   const library = join(
-    ROOT, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`,
+    ROOT,
+    `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`,
   )
   const conditions = new Conditions(ROOT, library)
   const generator = new Generator(binary, join(work, 'bodies'))
@@ -140,12 +142,11 @@ async function main(options) {
     ),
   ]
   const nereid = await startNereid(ROOT, {
-    models: models.length === 0 ? ['simple'] : models, flags: ['--allow-client-shm=true'],
+    models: models.length === 0 ? ['simple'] : models,
+    flags: ['--allow-client-shm=true'],
   })
   const others = isSmall ? { tritons: [], absent: [] } : await startOthers(options, work)
-  const resting = new Map(
-    [nereid, ...others.tritons].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]),
-  )
+  const resting = new Map([nereid, ...others.tritons].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]))
 
   const ctx = {
     root: ROOT,
@@ -271,8 +272,7 @@ try {
       const { passed, failed } = await (await import('./guard.mjs')).guard({ record: options.record })
       say(`${passed} passed, ${failed} failed`)
       process.exitCode = failed === 0 ? 0 : 1
-    }
-    else await main(options)
+    } else await main(options)
   }
 } catch (error) {
   console.error(error instanceof UsageError ? error.message : error)

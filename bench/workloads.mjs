@@ -44,7 +44,12 @@ export function sequenced(model) {
     const [x, y] = [a, b].map((t) => new Int32Array(t.data.buffer, t.data.byteOffset, t.data.length / 4))
     const each = (f) => Buffer.from(Int32Array.from(x, (v, k) => f(v, y[k])).buffer)
     return {
-      ...simple, name: model, model, id: ID, inputs: [a, b], expected: [each((v, w) => v + w), each((v, w) => v - w)],
+      ...simple,
+      name: model,
+      model,
+      id: ID,
+      inputs: [a, b],
+      expected: [each((v, w) => v + w), each((v, w) => v - w)],
       parameters,
     }
   }
@@ -76,7 +81,13 @@ export function identity(bytes, model = 'identity') {
     return { ...workload, id: ID, inputs: [other], expected: [other.data] }
   }
   const workload = {
-    name: `identity ${size}`, model, bytes, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data], vary,
+    name: `identity ${size}`,
+    model,
+    bytes,
+    inputs: [input],
+    outputs: ['OUTPUT0'],
+    expected: [input.data],
+    vary,
   }
   return workload
 }
@@ -108,8 +119,13 @@ export function strings(bytes, count = 1) {
     return { ...workload, id: ID, inputs: [other], expected: [other.data] }
   }
   const workload = {
-    name, model: 'identity_bytes', bytes: input.data.length, inputs: [input], outputs: ['OUTPUT0'],
-    expected: [input.data], vary,
+    name,
+    model: 'identity_bytes',
+    bytes: input.data.length,
+    inputs: [input],
+    outputs: ['OUTPUT0'],
+    expected: [input.data],
+    vary,
   }
   return workload
 }
@@ -130,7 +146,8 @@ export const mlp = (model = 'mlp') => network(model, [tensor('INPUT0', 'FP32', [
 export const deep = (model) => network(model, [tensor('INPUT0', 'FP32', [32, 1024])], 32 * 1024 * 4)
 export const resnet50 = (model = 'resnet50') => network(model, [tensor('INPUT0', 'FP32', [1, 3, 224, 224])], 4000)
 const tokens = () => [
-  tensor('INPUT0', 'INT64', [1, SEQUENCE]), { ...tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1), fixed: true }
+  tensor('INPUT0', 'INT64', [1, SEQUENCE]),
+  { ...tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1), fixed: true },
 ]
 export const minilm = (model = 'minilm') => network(model, tokens(), 384 * 4)
 export const bert = (model = 'bert_base') => network(model, tokens(), 768 * 4)

@@ -72,7 +72,9 @@ const reason = (text) => text.trim().split('\n').at(-1)?.slice(0, 200) || 'it sa
 
 async function audit(directory, packed) {
   const { text } = await capture('npm', ['audit', '--json', '--fetch-retries=0', '--loglevel=error'], {
-    cwd: join(ROOT, directory), quiet: true, timeout: MS_MAX,
+    cwd: join(ROOT, directory),
+    quiet: true,
+    timeout: MS_MAX,
   })
   return readAudit(text, new Set(packed))
 }
@@ -82,13 +84,18 @@ const CHECKS = {
   // Anything installed there is packed, or may be.
   async 'npm audit of cloud storage'() {
     const { packages } = JSON.parse(readFileSync(join(ROOT, CLOUD, 'package-lock.json'), 'utf8'))
-    return audit(CLOUD, Object.keys(packages).map((path) => path.replace(/^.*node_modules\//, '')))
+    return audit(
+      CLOUD,
+      Object.keys(packages).map((path) => path.replace(/^.*node_modules\//, '')),
+    )
   },
   async 'cargo-deny advisories'() {
     const deny = await cargoDeny()
     if (deny === null) return { notRun: 'cargo-deny cannot be built here', bad: [], tools: [] }
     const { text } = await capture(deny, ['--format', 'json', 'check', '--hide-inclusion-graph', 'advisories'], {
-      cwd: ROOT, quiet: true, timeout: MS_MAX,
+      cwd: ROOT,
+      quiet: true,
+      timeout: MS_MAX,
     })
     return readDeny(text)
   },

@@ -44,7 +44,14 @@ function chunkOf(id) {
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
 // Commands other than serving are read when they are called.
 const CHUNKS = SHARED.concat(
-  'cli_version', 'yaml', 'commands', 'tools', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry',
+  'cli_version',
+  'yaml',
+  'commands',
+  'tools',
+  'doctor',
+  'metrics_process',
+  'metrics_server',
+  'trace_opentelemetry',
 )
 
 /** Bundles one set of entries. Fails on an unresolved dependency, which users' machines could not import. */
@@ -71,8 +78,11 @@ export async function bundle(root) {
   const options = {
     cwd: root,
     input: {
-      index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts',
-      internal: 'src/internal.ts', 'cli/main': 'src/cli/main.ts',
+      index: 'src/index.ts',
+      'shm/index': 'src/shm/index.ts',
+      'embed/index': 'src/embed/index.ts',
+      internal: 'src/internal.ts',
+      'cli/main': 'src/cli/main.ts',
     },
     // Prefer a package's ES modules: unused parts of CommonJS cannot be dropped.
     resolve: {
@@ -132,19 +142,21 @@ export async function bundleClient(root) {
   const output = await pack(
     { cwd: root, input: { index: 'client/src/index.ts', node: 'client/src/node.ts' }, platform: 'neutral' },
     {
-    dir: join(root, 'client/dist'),
-    comments: { legal: true, annotation: true, jsdoc: false },
-    chunkFileNames: '[name].js',
-    codeSplitting: {
-      groups: [
-        { name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 },
+      dir: join(root, 'client/dist'),
+      comments: { legal: true, annotation: true, jsdoc: false },
+      chunkFileNames: '[name].js',
+      codeSplitting: {
+        groups: [
+          { name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 },
           {
-            name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/(?:node|pool|parser|fetch)\.ts)/,
+            name: 'client',
+            test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/(?:node|pool|parser|fetch)\.ts)/,
             priority: 2,
           },
-      ],
+        ],
+      },
     },
-  })
+  )
   const chunks = new Map(output.map((part) => [part.fileName, part.imports ?? []]))
   const reached = (name) => [name, ...(chunks.get(name) ?? []).flatMap(reached)]
   const foreign = reached('index.js').filter((name) => name.startsWith('node:'))

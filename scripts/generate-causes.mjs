@@ -29,7 +29,10 @@ export const CAUSES: Readonly<Record<string, string>> = {
 ${causes.map(([name, text]) => `  ${name}: '${text.replaceAll('`', '')}',`).join('\n')}
 }
 `
-for (const [file, text] of [['docs/operating.md', page], ['src/tools/why/causes.ts', module]]) {
+for (const [file, text] of [
+  ['docs/operating.md', page],
+  ['src/tools/why/causes.ts', module],
+]) {
   if (!process.argv.includes('--check')) writeFileSync(join(ROOT, file), text)
   else if (read(file) !== text) {
     process.stderr.write(`${file} does not have the causes of ${SOURCE}: node scripts/generate-causes.mjs\n`)

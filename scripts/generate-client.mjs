@@ -5,7 +5,9 @@
  */
 import { fromBinary, isFieldSet } from '@bufbuild/protobuf'
 import {
-  FieldDescriptorProtoSchema, FieldDescriptorProto_Label as Label, FieldDescriptorProto_Type as Type,
+  FieldDescriptorProtoSchema,
+  FieldDescriptorProto_Label as Label,
+  FieldDescriptorProto_Type as Type,
   FileDescriptorSetSchema,
 } from '@bufbuild/protobuf/wkt'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -25,8 +27,9 @@ const SCALARS = {
 
 /** 64-bit fields that are strings in the JSON form of a configuration, as in src/config/json_out.ts. */
 const STRING_INTEGERS = new Set([
-  'ModelInstanceGroup.SecondaryDevice.device_id', 'ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim',
-  'ModelSequenceBatching.InitialState.dims'
+  'ModelInstanceGroup.SecondaryDevice.device_id',
+  'ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim',
+  'ModelSequenceBatching.InitialState.dims',
 ])
 
 /** Messages with hand-written code in client/src/grpc/infer.ts. */
@@ -69,7 +72,7 @@ const files = fromBinary(FileDescriptorSetSchema, readFileSync(descriptors)).fil
 )
 const lines = files.flatMap((file) => [
   ...enums(file.enumType, ''),
-  ...file.messageType.filter((one) => !BY_HAND.test(one.name)).flatMap((one) => linesOf(one, one.name))
+  ...file.messageType.filter((one) => !BY_HAND.test(one.name)).flatMap((one) => linesOf(one, one.name)),
 ])
 mkdirSync(dirname(output), { recursive: true })
 writeFileSync(

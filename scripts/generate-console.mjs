@@ -44,9 +44,16 @@ async function script({ minify }) {
 /** All styles: the library's, then our own, in the order of their names. */
 function style() {
   const own = readdirSync(join(ROOT, SOURCE), { recursive: true })
-    .filter((file) => file.endsWith('.css')).toSorted().map((file) => `${SOURCE}/${file}`)
+    .filter((file) => file.endsWith('.css'))
+    .toSorted()
+    .map((file) => `${SOURCE}/${file}`)
   const text = ['node_modules/uplot/dist/uPlot.min.css', ...own].map((file) => readFileSync(join(ROOT, file), 'utf8'))
-  const short = text.join('\n').replace(/\/\*.*?\*\//gs, '').replace(/\s*\n\s*/g, '\n').replace(/\n+/g, '\n').trim()
+  const short = text
+    .join('\n')
+    .replace(/\/\*.*?\*\//gs, '')
+    .replace(/\s*\n\s*/g, '\n')
+    .replace(/\n+/g, '\n')
+    .trim()
   return `/* ${MARK} */\n${short}\n`
 }
 

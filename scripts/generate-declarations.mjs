@@ -36,7 +36,12 @@ const cargo = async (...args) => {
 }
 await cargo('build', '--locked', '--profile=quick', '--package=nereid-node')
 const options = await cargo(
-  'run', '--locked', '--quiet', '--profile=quick', '--package=nereid-options', '--features=typescript',
+  'run',
+  '--locked',
+  '--quiet',
+  '--profile=quick',
+  '--package=nereid-options',
+  '--features=typescript',
 )
 const { dts } = await generateTypeDef({ typeDefDir, cwd: ROOT, dtsHeader: HEADER })
 if (dts === '') {

@@ -64,7 +64,8 @@ function rust() {
     ...Object.entries(table.structs).map(([name, fields]) => rustStruct(name, fields)),
   ].join('\n\n')
   const done = spawnSync('rustfmt', ['--edition', '2024', '--config-path', join(ROOT, 'rustfmt.toml')], {
-    input: text, encoding: 'utf8',
+    input: text,
+    encoding: 'utf8',
   })
   if (done.status !== 0) throw new Error(`rustfmt: ${done.stderr || done.error?.message}`)
   return done.stdout

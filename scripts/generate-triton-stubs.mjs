@@ -110,7 +110,8 @@ function typescript(prototypes, defined) {
     `/** ${NOTE} */`,
     list('PROVIDED', 'Functions of Triton that the host of C libraries has.', isDefined),
     list(
-      'STUBS', 'Functions that it exports and that only return an error.',
+      'STUBS',
+      'Functions that it exports and that only return an error.',
       (one) => !one.isEntryPoint && !isDefined(one),
     ),
     list('ENTRY_POINTS', 'Functions that plugins export.', (one) => one.isEntryPoint),

@@ -10,7 +10,9 @@
  */
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import {
-  CodeGeneratorRequestSchema, CodeGeneratorResponseSchema, FileDescriptorSetSchema,
+  CodeGeneratorRequestSchema,
+  CodeGeneratorResponseSchema,
+  FileDescriptorSetSchema,
 } from '@bufbuild/protobuf/wkt'
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -48,7 +48,10 @@ function twins() {
   const table = JSON.parse(readFileSync(join(from.directory, 'twins.json'), 'utf8'))
   const isLeftOut = (suite) => Object.values(table[suite] ?? {}).some(({ cases }) => cases.includes('*'))
   return {
-    ...from, name: 'twins', script: 'twins.py', differences: 'twins.json',
+    ...from,
+    name: 'twins',
+    script: 'twins.py',
+    differences: 'twins.json',
     suites: from.suites.filter((suite) => !isLeftOut(suite)),
   }
 }
@@ -100,7 +103,18 @@ const SERVERS_MAX = 4
 
 /** The slowest suites, slowest first, so that the last to begin are short. Only the order depends on them. */
 const LONG = [
-  'life', 'trace', 'main', 'sequence', 'ready', 'ragged', 'many', 'decoupled', 'ensemble', 'poll', 'infer', 'rate'
+  'life',
+  'trace',
+  'main',
+  'sequence',
+  'ready',
+  'ragged',
+  'many',
+  'decoupled',
+  'ensemble',
+  'poll',
+  'infer',
+  'rate',
 ]
 
 /** Limits the number of concurrent replays. */
@@ -147,7 +161,9 @@ export class Lanes {
 
 /** Replays one suite once. Resolves with its report, or with its last output if it has none. */
 async function replay(
-  { name, directory, script = 'replay.py', more = [], flags: own = [] }, suite, { only, cases, server, report },
+  { name, directory, script = 'replay.py', more = [], flags: own = [] },
+  suite,
+  { only, cases, server, report },
 ) {
   const ports = await freePorts(3)
   // A model that leaves a request unanswered must not delay the end of its server by half a minute.
@@ -158,7 +174,14 @@ async function replay(
   if (name === 'twins' && TWINS_USUAL.includes(suite)) flags.push('--disable-auto-complete-config')
   const command = [server, '--model-repository={repo}', ...flags, '{flags}']
   const args = [
-    join(directory, script), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite, ...more
+    join(directory, script),
+    '--start',
+    `exec ${command.join(' ')}`,
+    '--report',
+    report,
+    '--suite',
+    suite,
+    ...more,
   ]
   for (const [i, port] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${port}`, `127.0.0.1:${ports[i]}`)
   if (server !== OWN_SERVER) args.push('--start-timeout', String(OTHER_START_SECONDS_MAX))
@@ -189,7 +212,8 @@ const idsOf = (file) =>
  * @param cases a file with the ids to replay, `{ "<suite>": { "<id>": "why" } }`; all without one
  */
 export async function replayed(
-  from, suites,
+  from,
+  suites,
   { lanes, only = null, cases = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {} },
 ) {
   const sample = cases === null ? null : idsOf(cases)
@@ -262,9 +286,14 @@ const OWN_SERVER = `${process.execPath} ${join(ROOT, 'dist/cli/main.js')}`
  * @param twins replays the twins only
  * @param server command of another server than this clone's; its Python models run under `NEREID_PYTHON`, if set
  */
-export async function golden(
-  { all = false, twins = false, suites = [], only = null, write = false, server = OWN_SERVER } = {},
-) {
+export async function golden({
+  all = false,
+  twins = false,
+  suites = [],
+  only = null,
+  write = false,
+  server = OWN_SERVER,
+} = {}) {
   await pythonEnvironment()
   const total = { passed: 0, failed: 0, known: 0, failures: [] }
   const lanes = new Lanes('golden')

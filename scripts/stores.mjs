@@ -38,8 +38,12 @@ async function bundle() {
     try {
       // The map is for scripts/package/licences.mjs: it names the libraries in the file.
       await bundled.write({
-        file: join(ROOT, `dist/stores/${scheme}.mjs`), format: 'esm', minify: true, sourcemap: 'hidden',
-        codeSplitting: false, comments: { legal: true, annotation: false, jsdoc: false },
+        file: join(ROOT, `dist/stores/${scheme}.mjs`),
+        format: 'esm',
+        minify: true,
+        sourcemap: 'hidden',
+        codeSplitting: false,
+        comments: { legal: true, annotation: false, jsdoc: false },
       })
     } finally {
       await bundled.close()
@@ -66,7 +70,11 @@ export async function stores() {
   await storePackages()
   const stamps = new Stamps(ROOT, STAMPS)
   const inputs = filesBelow(ROOT, [
-    CLOUD, 'src/stores/client.ts', 'tsconfig.json', 'package-lock.json', 'scripts/stores.mjs'
+    CLOUD,
+    'src/stores/client.ts',
+    'tsconfig.json',
+    'package-lock.json',
+    'scripts/stores.mjs',
   ])
   if (!stamps.isFresh('stores', inputs, outputs)) {
     await must('the check of the types of src/stores/cloud', join(ROOT, 'node_modules/.bin/tsc'), ['-p', CLOUD], ROOT)

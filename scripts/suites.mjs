@@ -122,9 +122,9 @@ export const SUITES = {
       const seconds = String(nightly ? SECONDS_FUZZ.nightly : SECONDS_FUZZ.usual)
       const parts = nightly ? PARTS_NIGHTLY : 1
       const part = async (k) => {
-        const { code, text } = await capture(
-          smoke, ['--seconds', seconds, '--part', `${k + 1}/${parts}`], { cwd: ROOT },
-        )
+        const { code, text } = await capture(smoke, ['--seconds', seconds, '--part', `${k + 1}/${parts}`], {
+          cwd: ROOT,
+        })
         return lastLineCounts(code, text)
       }
       return sumOf(await Promise.all(Array.from({ length: parts }, (_, k) => part(k))))
@@ -137,7 +137,8 @@ export const SUITES = {
       const generator = await program(ROOT, 'nereid-protocol-gen')
       const env = { ...process.env, PROTOCOL_GEN: generator ?? '' }
       const code = generator === null ? 1 : await show('bash', ['scripts/generate.sh', '--check'], { cwd: ROOT, env })
-      return code === 0 ? { passed: 1, failed: 0 }
+      return code === 0
+        ? { passed: 1, failed: 0 }
         : { passed: 0, failed: 1, failures: ['a generated file is not what scripts/generate.sh writes'] }
     },
   },
@@ -161,7 +162,9 @@ export const SUITES = {
     async run() {
       if (ask('cargo', ['+nightly', 'miri', '--version']) === null) {
         return {
-          passed: 0, failed: 0, skipped: 'there is no Miri: rustup toolchain install nightly --component miri,rust-src',
+          passed: 0,
+          failed: 0,
+          skipped: 'there is no Miri: rustup toolchain install nightly --component miri,rust-src',
         }
       }
       // The thread that unmaps memory lives as long as the process, which Miri reports as a leak.
@@ -174,7 +177,9 @@ export const SUITES = {
   },
   python: { lane: 'serve', clocks: true, python: true, run: () => pytest('pytest.xml', 'test/python') },
   vitest: {
-    lane: 'serve', clocks: true, python: true,
+    lane: 'serve',
+    clocks: true,
+    python: true,
     async run() {
       const own = ['docs', 'client', 'stores', 'javascript', 'text', 'console', 'bench'].map((name) => `test/${name}`)
       const places = [...own, ...SHARED]
@@ -207,7 +212,9 @@ export const SUITES = {
   exposed: { lane: 'serve', python: true, run: () => exposed() },
   /** The npm packages: packed, published on loopback, installed and used. `--tarballs` uses those of a release. */
   package: {
-    lane: 'serve', python: true, fetches: true,
+    lane: 'serve',
+    python: true,
+    fetches: true,
     run: ({ tarballs, nightly }) => packages({ given: tarballs === null ? null : resolve(tarballs), shipped: nightly }),
   },
   /** Recorded responses from other servers that embed the API: a sample, or all. */
@@ -239,7 +246,9 @@ export const SUITES = {
         await motoEnvironment()
       } catch (error) {
         return {
-          passed: 0, failed: 0, skipped: `npm or pip cannot fetch what it needs: ${error.message.split('\n')[0]}`,
+          passed: 0,
+          failed: 0,
+          skipped: `npm or pip cannot fetch what it needs: ${error.message.split('\n')[0]}`,
         }
       }
       await stores()
@@ -272,7 +281,8 @@ export const SUITES = {
     clocks: true,
     async run({ nightly, only, together }) {
       return {
-        ...(await attacks({ only, nightly, phase: together ? 'beside' : null })), again: attacksAgain({ nightly }),
+        ...(await attacks({ only, nightly, phase: together ? 'beside' : null })),
+        again: attacksAgain({ nightly }),
       }
     },
   },
@@ -281,7 +291,8 @@ export const SUITES = {
     lane: 'alone',
     clocks: true,
     run: async ({ nightly, only }) => ({
-      ...(await attacks({ only, nightly, phase: 'alone' })), again: attacksAgain({ nightly }),
+      ...(await attacks({ only, nightly, phase: 'alone' })),
+      again: attacksAgain({ nightly }),
     }),
   },
   /** Staged faults and healthy servers: what `GET /v2/models/M/why` advises, beside what the change brings. */

@@ -38,8 +38,13 @@ const flags = process.argv.slice(2).filter((argument) => argument.startsWith('--
 const has = (name) => flags.includes(`--${name}`)
 const valueOf = (name) => flags.find((flag) => flag.startsWith(`--${name}=`))?.slice(name.length + 3) ?? null
 const options = {
-  nightly: has('nightly'), all: has('all'), strict: has('strict'), triton: has('triton'), only: valueOf('only'),
-  tarballs: valueOf('tarballs'), together: valueOf('suite-report') !== null,
+  nightly: has('nightly'),
+  all: has('all'),
+  strict: has('strict'),
+  triton: has('triton'),
+  only: valueOf('only'),
+  tarballs: valueOf('tarballs'),
+  together: valueOf('suite-report') !== null,
 }
 
 const KNOWN_FLAGS = ['lint', 'nightly', 'all', 'strict', 'triton', 'record', 'suite-report']
@@ -109,7 +114,8 @@ function runApart(name, running) {
         resolve({
           name,
           counts: {
-            passed: 0, failed: 1,
+            passed: 0,
+            failed: 1,
             failures: [`the process of the suite ended with ${signal ?? code} and left no report`],
           },
           seconds,
@@ -174,7 +180,7 @@ const SERVER = /dist\/cli\/main\.js|nereid/
 async function leftRunning() {
   const find = () =>
     startedWith(`NEREID_TEST_RUN=${process.env.NEREID_TEST_RUN}`).filter(({ command }) => SERVER.test(command))
-  for (const end = Date.now() + LEFT_MS_MAX; find().length > 0 && Date.now() < end; ) await pause(100)
+  for (const end = Date.now() + LEFT_MS_MAX; find().length > 0 && Date.now() < end;) await pause(100)
   return find()
 }
 

@@ -50,7 +50,8 @@ async function main() {
   const rest = words.filter((word) => !word.startsWith('--python='))
   const out = isMock || given(words, 'out') !== undefined ? [] : [`--out=${join(ROOT, 'test/gpu/results')}`]
   process.exitCode = await show(python, [RUN, ...rest, ...out], {
-    cwd: ROOT, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+    cwd: ROOT,
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
   })
 }
 

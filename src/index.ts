@@ -125,7 +125,9 @@ export class Server {
   }
 
   static async #started(
-    resolved: ReturnType<typeof resolveOptions>, sink: EventSink, release: () => void,
+    resolved: ReturnType<typeof resolveOptions>,
+    sink: EventSink,
+    release: () => void,
   ): Promise<Server> {
     const { settings } = resolved
     const logger = createLogger(settings.log, sink)
@@ -229,9 +231,10 @@ export class Server {
    * @throws {ServerError} `ALREADY_EXISTS`, or `INVALID_ARG` when it is not a directory or a name is taken.
    */
   registerRepository(path: string, { models = {} }: { models?: Readonly<Record<string, string>> } = {}): void {
-    const names = Object.entries(asObject('models', models)).map(
-      ([name, directory]): [string, string] => [name, asString(`models.${name}`, directory)],
-    )
+    const names = Object.entries(asObject('models', models)).map(([name, directory]): [string, string] => [
+      name,
+      asString(`models.${name}`, directory),
+    ])
     this.#serving.repository.register(asString('path', path), new Map(names))
   }
 
@@ -303,7 +306,9 @@ function resolveOptions(options: Omit<ServerOptions, 'log' | 'onLog'>): ReturnTy
 }
 
 function endpointFlags(
-  name: 'http' | 'grpc' | 'metrics', endpoint: false | Endpoint | undefined, flags: Readonly<Record<string, unknown>>,
+  name: 'http' | 'grpc' | 'metrics',
+  endpoint: false | Endpoint | undefined,
+  flags: Readonly<Record<string, unknown>>,
 ): Record<string, unknown> {
   const allow = `allow${name[0]?.toUpperCase()}${name.slice(1)}`
   const isGiven = (flag: string): boolean => flags[flag] !== undefined && flags[flag] !== null

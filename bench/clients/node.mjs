@@ -47,13 +47,16 @@ const SAMPLES = 100
 async function* answersOf(count) {
   const wanted = {
     IN: Int32Array.from({ length: count }, (_, i) => i),
-    DELAY: Uint32Array.from({ length: count }, (_, i) => (i % BURST === 0 ? REST_MS : 0)), WAIT: Uint32Array.of(0),
+    DELAY: Uint32Array.from({ length: count }, (_, i) => (i % BURST === 0 ? REST_MS : 0)),
+    WAIT: Uint32Array.of(0),
   }
   if (url.startsWith('grpc'))
     for await (const answer of client.inferStream('repeat', wanted)) yield answer.output('OUT').as('INT32')[0]
   else
     for await (const answer of client.generateStream('repeat', {
-      IN: [...wanted.IN], DELAY: [...wanted.DELAY], WAIT: 0,
+      IN: [...wanted.IN],
+      DELAY: [...wanted.DELAY],
+      WAIT: 0,
     }))
       yield answer.OUT
 }
@@ -72,7 +75,9 @@ async function stream(count) {
   // The first fifth is code that is compiled and pools that fill.
   const settled = rss.slice(SAMPLES / 5)
   return {
-    answers: count, rate: (count * 1000) / (performance.now() - from), grewMiB: (settled.at(-1) - settled[0]) / 2 ** 20,
+    answers: count,
+    rate: (count * 1000) / (performance.now() - from),
+    grewMiB: (settled.at(-1) - settled[0]) / 2 ** 20,
     peakMiB: Math.max(...rss) / 2 ** 20,
   }
 }

@@ -35,8 +35,10 @@ async function beside(command, args, { settled, timeoutMs = 5000 }, work) {
 export async function kernelCount(pid, work) {
   const from = performance.now()
   const said = await beside(
-    'perf', ['stat', '-x,', '-e', 'raw_syscalls:sys_enter', '-p', `${pid}`],
-    { settled: () => performance.now() - from > 120 }, work,
+    'perf',
+    ['stat', '-x,', '-e', 'raw_syscalls:sys_enter', '-p', `${pid}`],
+    { settled: () => performance.now() - from > 120 },
+    work,
   )
   // A process that did nothing is “not counted”.
   const text = /^(\d+|<not counted>),,raw_syscalls:sys_enter/m.exec(said)?.[1]
@@ -51,7 +53,10 @@ export async function kernelCount(pid, work) {
  */
 export async function straceCount(pid, work) {
   const said = await beside(
-    'strace', ['-f', '-c', '-p', `${pid}`], { settled: (text) => text.includes('attached') }, work,
+    'strace',
+    ['-f', '-c', '-p', `${pid}`],
+    { settled: (text) => text.includes('attached') },
+    work,
   )
   const calls = parseStrace(said)
   if (Object.keys(calls).length === 0) throw new Error(`strace counted nothing: ${said.trim().slice(-200)}`)

@@ -13,8 +13,20 @@ const SOURCE = fileURLToPath(new URL('counts.c', import.meta.url))
 /** Origin of a call: our native module, ONNX Runtime, or the rest of the process (Node, the C and C++ libraries). */
 export const IMAGES = ['ours', 'onnxruntime', 'rest']
 const HEADER = [
-  'magic', 'generation', 'ready', 'allocationPeriod', 'copyPeriod', 'sitesDropped', 'kinds', 'images', 'sites',
-  'frames', 'firstSystemCall', 'namesAt', 'countersAt', 'sitesAt'
+  'magic',
+  'generation',
+  'ready',
+  'allocationPeriod',
+  'copyPeriod',
+  'sitesDropped',
+  'kinds',
+  'images',
+  'sites',
+  'frames',
+  'firstSystemCall',
+  'namesAt',
+  'countersAt',
+  'sitesAt',
 ]
 const WORD = 8
 const NAME = 16
@@ -77,7 +89,8 @@ export class Shim {
     const of = (i) =>
       Object.fromEntries(
         kinds.map((kind, k) => [
-          kind, { calls: words[(i * h.kinds + k) * 2], bytes: words[(i * h.kinds + k) * 2 + 1] }
+          kind,
+          { calls: words[(i * h.kinds + k) * 2], bytes: words[(i * h.kinds + k) * 2 + 1] },
         ]),
       )
     return {
@@ -138,7 +151,8 @@ export class Shim {
  */
 export function combine(a, b, f) {
   const both = (image, kind) => ({
-    calls: f(a[image][kind].calls, b[image][kind].calls), bytes: f(a[image][kind].bytes, b[image][kind].bytes),
+    calls: f(a[image][kind].calls, b[image][kind].calls),
+    bytes: f(a[image][kind].bytes, b[image][kind].bytes),
   })
   return Object.fromEntries(
     IMAGES.map((image) => [image, Object.fromEntries(Object.keys(a[image]).map((kind) => [kind, both(image, kind)]))]),

@@ -10,7 +10,7 @@ const isOwn = (path) => !path.includes('/registry/') && /(^|\/)crates\//.test(pa
 /** `core::ptr::drop_in_place::<http::Foo>` and its like, without what nobody reads. */
 function tidy(name) {
   let out = name
-  for (let before = ''; before !== out; ) {
+  for (let before = ''; before !== out;) {
     before = out
     out = out.replace(/<[^<>]*>/g, '')
   }
@@ -52,7 +52,10 @@ export function families(lists, library) {
   const addresses = [...new Set(lists.flat().flatMap((s) => s.frames))].map((a) => `0x${a.toString(16)}`)
   if (addresses.length === 0) return lists.map(() => [])
   const options = {
-    input: `${addresses.join('\n')}\n`, encoding: 'utf8', maxBuffer: 1 << 28, stdio: ['pipe', 'pipe', 'pipe'],
+    input: `${addresses.join('\n')}\n`,
+    encoding: 'utf8',
+    maxBuffer: 1 << 28,
+    stdio: ['pipe', 'pipe', 'pipe'],
   }
   const known = parseFrames(execFileSync('addr2line', ['-e', library, '-a', '-f', '-i', '-C'], options))
   return lists.map((sites) => group(sites, known))

@@ -57,7 +57,9 @@ export const HEAVY_CLIENTS = [
   { name: '16 MiB of JSON in the answer', method: 'POST', path: '/v2/models/identity/infer', make: jsonOut },
   { name: 'a slow Loop', method: 'POST', path: '/v2/models/loop/infer', make: slowLoop },
   {
-    name: 'statistics of 1,000 models', method: 'GET', path: '/v2/models/stats',
+    name: 'statistics of 1,000 models',
+    method: 'GET',
+    path: '/v2/models/stats',
     make: () => ({ body: Buffer.alloc(0), headers: {} }),
   },
 ]

@@ -18,18 +18,37 @@ function shape(transport, c) {
  * @param busy processes that compute meanwhile, on a core each where there are enough
  */
 export function cell(
-  suite, subject, workload, transport, { form = 'binary', c, rate = null, traffic = 'varied', ...more },
+  suite,
+  subject,
+  workload,
+  transport,
+  { form = 'binary', c, rate = null, traffic = 'varied', ...more },
 ) {
   const ours =
     subject.models === undefined ? workload : { ...workload, model: subject.models[workload.model] ?? workload.model }
   const load = rate === null ? `c=${c}` : `${Math.round(rate)}/s`
   const kind = form === 'shm' || workload.vary === undefined ? 'repeated' : traffic
   const name = [
-    suite, workload.name, transport, ...(form === 'binary' ? [] : [form]), subject.name, load,
-    ...(kind === 'repeated' ? [kind] : [])
+    suite,
+    workload.name,
+    transport,
+    ...(form === 'binary' ? [] : [form]),
+    subject.name,
+    load,
+    ...(kind === 'repeated' ? [kind] : []),
   ].join(' · ')
   return {
-    suite, name, subject, workload: ours, transport, form, c, rate, traffic: kind, ...shape(transport, c), runs: [],
+    suite,
+    name,
+    subject,
+    workload: ours,
+    transport,
+    form,
+    c,
+    rate,
+    traffic: kind,
+    ...shape(transport, c),
+    runs: [],
     ...more,
   }
 }
@@ -72,8 +91,13 @@ export class Runner {
   /** Makes the request of a cell and checks answers, once per subject and workload. Resolves with the answer. */
   async prepare(cell) {
     const key = [
-      cell.subject.name, cell.subject.http, cell.workload.name, cell.workload.model, cell.transport, cell.form,
-      cell.traffic
+      cell.subject.name,
+      cell.subject.http,
+      cell.workload.name,
+      cell.workload.model,
+      cell.transport,
+      cell.form,
+      cell.traffic,
     ].join('\0')
     if (!this.#checked.has(key)) {
       const request = [cell.subject, cell.workload, cell.transport, cell.form, cell.regions]

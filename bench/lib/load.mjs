@@ -15,7 +15,10 @@ const RING_BYTES_MAX = 32 << 20
 /** Different requests that are looked at one by one. */
 const CHECKED = 8
 
-const headerText = (headers) => Object.entries(headers).map(([k, v]) => `${k}:${v}`).join(';')
+const headerText = (headers) =>
+  Object.entries(headers)
+    .map(([k, v]) => `${k}:${v}`)
+    .join(';')
 
 /** A port of loopback, or a Unix socket as `unix:PATH`. */
 const addressOf = (port) => (typeof port === 'string' ? port : `127.0.0.1:${port}`)
@@ -100,7 +103,8 @@ export class Generator {
     const over = new Promise((resolve, reject) => {
       child.on('error', reject)
       child.on('exit', (code) =>
-        code === 0 ? resolve(text.trim())
+        code === 0
+          ? resolve(text.trim())
           : reject(new Error(problem.trim() || `nereid-bench ${command} ended with ${code}`)),
       )
     })
@@ -132,7 +136,10 @@ export class Generator {
     if (custom !== undefined) return { headers: {}, ...custom, protocol: 'http' }
     if (transport === 'gRPC')
       return {
-        protocol: 'grpc', path: '/inference.GRPCInferenceService/ModelInfer', body: grpcBody(workload), headers: {},
+        protocol: 'grpc',
+        path: '/inference.GRPCInferenceService/ModelInfer',
+        body: grpcBody(workload),
+        headers: {},
       }
     return { protocol: 'http', path: `/v2/models/${workload.model}/infer`, ...httpBody(workload, form, regions) }
   }
@@ -141,14 +148,22 @@ export class Generator {
   target(subject, workload, transport, form, regions) {
     if (workload.path !== undefined) {
       return {
-        protocol: 'http', address: addressOf(subject.http), method: 'GET', path: workload.path,
-        body: this.file(Buffer.alloc(0)), ...overTls(subject),
+        protocol: 'http',
+        address: addressOf(subject.http),
+        method: 'GET',
+        path: workload.path,
+        body: this.file(Buffer.alloc(0)),
+        ...overTls(subject),
       }
     }
     const { protocol, path, body, headers } = this.#request(subject, workload, transport, form, regions)
     const port = protocol === 'grpc' ? subject.grpc : subject.http
     return {
-      protocol, address: addressOf(port), path, headers: headerText(headers), body: this.file(body),
+      protocol,
+      address: addressOf(port),
+      path,
+      headers: headerText(headers),
+      body: this.file(body),
       ...overTls(subject),
     }
   }
@@ -171,7 +186,10 @@ export class Generator {
     }
     const port = one.protocol === 'grpc' ? subject.grpc : subject.http
     return {
-      protocol: one.protocol, address: addressOf(port), path: one.path, ring: this.file(Buffer.concat(parts)),
+      protocol: one.protocol,
+      address: addressOf(port),
+      path: one.path,
+      ring: this.file(Buffer.concat(parts)),
       ...overTls(subject),
     }
   }
@@ -208,11 +226,18 @@ export class Generator {
     } else if (workload.tolerance === undefined && !cell.answersVary) {
       const { connections, streams } = cell
       const requests = Math.min(
-        2000, Math.max(connections * streams * 2, Math.floor((256 << 20) / Math.max(answer.length, 65536))),
+        2000,
+        Math.max(connections * streams * 2, Math.floor((256 << 20) / Math.max(answer.length, 65536))),
       )
       const result = JSON.parse(
         await this.load({
-          ...target, connections, streams, requests, warmup: 0, duration: 2, expect: this.file(answer),
+          ...target,
+          connections,
+          streams,
+          requests,
+          warmup: 0,
+          duration: 2,
+          expect: this.file(answer),
         }),
       )
       if (result.errors > 0)
@@ -251,9 +276,19 @@ export class Generator {
   async run(cell, seconds, { rate = cell.rate ?? 0, warmup = 0, seed = 1 } = {}) {
     const target = cell.traffic === 'varied' ? cell.ring : cell.target
     const args = {
-      ...target, connections: cell.connections, streams: cell.streams, warmup, duration: seconds, rate, seed,
+      ...target,
+      connections: cell.connections,
+      streams: cell.streams,
+      warmup,
+      duration: seconds,
+      rate,
+      seed,
     }
-    const { result, ...cpu } = await charged(cell.subject, () => this.load(args), (r) => r.requests)
+    const { result, ...cpu } = await charged(
+      cell.subject,
+      () => this.load(args),
+      (r) => r.requests,
+    )
     return figures(result, cpu)
   }
 
@@ -265,7 +300,13 @@ export class Generator {
     const target = cell.traffic === 'varied' ? cell.ring : cell.target
     const one = (seed) =>
       this.load({
-        ...target, connections: cell.connections, streams: cell.streams, warmup: 0.2, duration: seconds, rate: 0, seed,
+        ...target,
+        connections: cell.connections,
+        streams: cell.streams,
+        warmup: 0.2,
+        duration: seconds,
+        rate: 0,
+        seed,
       })
     const drive = async () => {
       const all = (await Promise.all(Array.from({ length: count }, (_, i) => one(i + 1)))).map((text) =>
@@ -275,9 +316,15 @@ export class Generator {
       const worst = (key) => Math.max(...all.map((r) => r[key]))
       const firstError = all.find((r) => r.errors > 0)?.first_error ?? ''
       return JSON.stringify({
-        rate: sum('rate'), requests: sum('requests'), errors: sum('errors'), unsent: sum('unsent'),
-        first_error: firstError, p50_us: median(all.map((r) => r.p50_us)), p90_us: worst('p90_us'),
-        p99_us: worst('p99_us'), p999_us: worst('p999_us'),
+        rate: sum('rate'),
+        requests: sum('requests'),
+        errors: sum('errors'),
+        unsent: sum('unsent'),
+        first_error: firstError,
+        p50_us: median(all.map((r) => r.p50_us)),
+        p90_us: worst('p90_us'),
+        p99_us: worst('p99_us'),
+        p999_us: worst('p999_us'),
       })
     }
     const { result, ...cpu } = await charged(cell.subject, drive, (r) => r.requests)
@@ -293,7 +340,9 @@ export class Generator {
     const isGrpc = transport === 'gRPC'
     const target = { protocol: isGrpc ? 'grpc' : 'http', address: `127.0.0.1:${isGrpc ? subject.grpc : subject.http}` }
     const { result, ...cpu } = await charged(
-      subject, () => this.#start('stream', { ...target, ...args }).over, (r) => r.responses,
+      subject,
+      () => this.#start('stream', { ...target, ...args }).over,
+      (r) => r.responses,
     )
     return {
       rate: result.rate,

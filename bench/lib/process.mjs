@@ -18,7 +18,10 @@ const children = new Set()
  * @param prompt all of its threads get the short slices of the scheduler that Nereid's reactors ask for
  */
 export async function start(
-  name, command, args, { ready, timeoutMs = 60_000, env = {}, cwd, prompt = false, stdin = 'ignore' } = {},
+  name,
+  command,
+  args,
+  { ready, timeoutMs = 60_000, env = {}, cwd, prompt = false, stdin = 'ignore' } = {},
 ) {
   const began = performance.now()
   const [program, words] = prompt ? [BENCH, ['prompt', command, ...args]] : [command, args]
@@ -155,7 +158,9 @@ export function memoryMiB(pids, key) {
   let kib = 0
   for (const pid of pids) {
     try {
-      const line = readFileSync(`/proc/${pid}/status`, 'utf8').split('\n').find((l) => l.startsWith(`${key}:`))
+      const line = readFileSync(`/proc/${pid}/status`, 'utf8')
+        .split('\n')
+        .find((l) => l.startsWith(`${key}:`))
       kib += Number(line?.replace(/\D/g, '') ?? 0)
     } catch {
       // Ended.

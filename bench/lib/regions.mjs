@@ -8,7 +8,11 @@ export async function makeRegions(http, workload, id) {
   const regions = {}
   const sizes = [
     ...workload.inputs.map((t) => [t.name, t.data.length, t.data]),
-    ...workload.outputs.map((name, i) => [name, workload.expected[i].length, Buffer.alloc(workload.expected[i].length)])
+    ...workload.outputs.map((name, i) => [
+      name,
+      workload.expected[i].length,
+      Buffer.alloc(workload.expected[i].length),
+    ]),
   ]
   for (const [tensor, bytes, data] of sizes) {
     const name = `nereid_bench_${process.pid}_${id}_${tensor}`

@@ -12,7 +12,8 @@ import { GENERATED, MODELS } from '../models/generate.mjs'
 async function modules() {
   const out = join(GENERATED, 'typescript')
   execFileSync(
-    join(ROOT, 'node_modules/.bin/tsc'), ['-p', join(ROOT, 'tsconfig.json'), '--outDir', out, '--declaration', 'false'],
+    join(ROOT, 'node_modules/.bin/tsc'),
+    ['-p', join(ROOT, 'tsconfig.json'), '--outDir', out, '--declaration', 'false'],
     { cwd: ROOT, stdio: 'inherit' },
   )
   return import(pathToFileURL(join(out, 'config/index.js')).href)

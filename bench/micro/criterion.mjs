@@ -38,7 +38,12 @@ export function criterion(filter) {
   const chosen = named.length > 0 ? named : BENCHES
   rmSync(HOME, { recursive: true, force: true })
   const measuring = [
-    '--warm-up-time', SECONDS.warmUp, '--measurement-time', SECONDS.measurement, '--sample-size', SAMPLES
+    '--warm-up-time',
+    SECONDS.warmUp,
+    '--measurement-time',
+    SECONDS.measurement,
+    '--sample-size',
+    SAMPLES,
   ]
   const text = named.length > 0 ? [] : [filter.replace(/[\\^$.*+?()[\]{}|]/g, String.raw`\$&`)]
   // Every crate, whichever is chosen: its dependencies would be built again with the features that it alone needs.
@@ -80,7 +85,11 @@ function row(file) {
 }
 
 function time(ns) {
-  const [unit, size] = [['ns', 1], ['µs', 1e3], ['ms', 1e6]].findLast(([, size]) => ns >= size) ?? ['ns', 1]
+  const [unit, size] = [
+    ['ns', 1],
+    ['µs', 1e3],
+    ['ms', 1e6],
+  ].findLast(([, size]) => ns >= size) ?? ['ns', 1]
   return `${short(ns / size)} ${unit}`
 }
 

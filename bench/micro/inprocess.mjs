@@ -14,8 +14,7 @@ export async function add(bench) {
   const inputs = { INPUT0: sixteen(), INPUT1: sixteen() }
   bench('in process: infer simple, one at a time', () => simple.infer({ inputs }))
   bench('in process: infer simple, 32 at a time', () =>
-    Promise.all(Array.from({ length: 32 }, () => simple.infer({ inputs }))),
-  )
+    Promise.all(Array.from({ length: 32 }, () => simple.infer({ inputs }))))
   const identity = server.model('identity')
   const floats = { INPUT0: { shape: [1 << 18], data: new Float32Array(1 << 18) } }
   bench('in process: infer identity of 1 MiB', () => identity.infer({ inputs: floats }))

@@ -18,11 +18,15 @@ const LIBRARY = join('node_modules/onnxruntime-node/bin/napi-v6', process.platfo
 
 const EXAMPLES = [
   {
-    name: 'ONNX backend above a bare run: gather, run, scatter', crate: 'nereid-backend-onnx', example: 'run_cost',
+    name: 'ONNX backend above a bare run: gather, run, scatter',
+    crate: 'nereid-backend-onnx',
+    example: 'run_cost',
     args: ['20000'],
   },
   {
-    name: 'stages of one request without sockets', crate: 'nereid-frontend', example: 'path_cost',
+    name: 'stages of one request without sockets',
+    crate: 'nereid-frontend',
+    example: 'path_cost',
     args: [LIBRARY, 'examples/models/simple'],
   },
 ]
@@ -58,7 +62,8 @@ function examples(filter) {
   )) {
     console.log(`\n${name} (${crate}, ${example}) …`)
     const done = spawnSync('cargo', ['run', '--release', '-q', '-p', crate, '--example', example, '--', ...args], {
-      cwd: ROOT, encoding: 'utf8',
+      cwd: ROOT,
+      encoding: 'utf8',
     })
     if (done.status !== 0) throw new Error(`${example} ended with ${done.status}: ${done.stderr.slice(-1000)}`)
     process.stdout.write(done.stdout)

@@ -29,8 +29,14 @@ const HEAVY_COUNT = 1000
 
 const single = (type, dims) => [[['INPUT0', type, dims]], [['OUTPUT0', type, dims]]]
 const pair = [
-  [['INPUT0', 'TYPE_INT32', [16]], ['INPUT1', 'TYPE_INT32', [16]]],
-  [['OUTPUT0', 'TYPE_INT32', [16]], ['OUTPUT1', 'TYPE_INT32', [16]]],
+  [
+    ['INPUT0', 'TYPE_INT32', [16]],
+    ['INPUT1', 'TYPE_INT32', [16]],
+  ],
+  [
+    ['OUTPUT0', 'TYPE_INT32', [16]],
+    ['OUTPUT1', 'TYPE_INT32', [16]],
+  ],
 ]
 const batching = (delay) => `dynamic_batching { ${delay === 0 ? '' : `max_queue_delay_microseconds: ${delay} `}}\n`
 const instances = (count) => `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
@@ -45,7 +51,8 @@ export const chain = (n, model = 'identity', dims = [-1]) =>
 /** Configurations of `simple` without sequences, and with those of each strategy. */
 const sequences = (strategy) => `sequence_batching { max_sequence_idle_microseconds: 600000000 ${strategy} }\n`
 export const SEQUENCED = {
-  simple_stateless: '', simple_direct: sequences('direct { }'),
+  simple_stateless: '',
+  simple_direct: sequences('direct { }'),
   simple_oldest: sequences('oldest { max_candidate_sequences: 128 }'),
 }
 /** Rows of the models above: enough for all sequences of a run at once. */
@@ -72,7 +79,8 @@ function writeSmall() {
   // The loop it is compared with has one thread.
   const alone = 'parameters { key: "intra_op_thread_count" value: { string_value: "1" } }\n'
   writeModel(MODELS, 'millisecond', {
-    config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), alone), versions: { 1: millisecond() },
+    config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), alone),
+    versions: { 1: millisecond() },
   })
   writeModel(MODELS, 'three_milliseconds', { config: chain(3, 'millisecond', [32, 512]) })
   writeModel(MODELS, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
@@ -153,8 +161,12 @@ const GROUPS = [
 function fingerprint() {
   const hash = createHash('sha256')
   for (const file of [
-    'generate.mjs', 'graphs.mjs', 'python.mjs', '../../scripts/models/onnx.mjs', '../../scripts/models/repository.mjs',
-    '../../scripts/models/graphs.mjs'
+    'generate.mjs',
+    'graphs.mjs',
+    'python.mjs',
+    '../../scripts/models/onnx.mjs',
+    '../../scripts/models/repository.mjs',
+    '../../scripts/models/graphs.mjs',
   ]) {
     hash.update(readFileSync(new URL(file, import.meta.url)))
   }

@@ -129,7 +129,13 @@ export function vgg19() {
   const g = new Graph(19)
   let x = 'INPUT0'
   let channels = 3
-  for (const [count, width] of [[2, 64], [2, 128], [4, 256], [4, 512], [4, 512]]) {
+  for (const [count, width] of [
+    [2, 64],
+    [2, 128],
+    [4, 256],
+    [4, 512],
+    [4, 512],
+  ]) {
     for (let i = 0; i < count; i += 1) {
       const weights = [g.weights([width, channels, 3, 3], channels * 9), g.weights([width], width, 0.02)]
       x = g.add('Relu', [g.add('Conv', [x, ...weights], { kernel_shape: [3, 3], pads: [1, 1, 1, 1], strides: [1, 1] })])
@@ -162,7 +168,8 @@ export function transformer({ layers, hidden, heads, seed, isText = false }) {
   const normalise = (x) => {
     const ones = g.constant(TYPE.FP32, [hidden], new Float32Array(hidden).fill(1))
     return g.add('LayerNormalization', [x, ones, g.weights([hidden], hidden, 0.02)], {
-      axis: -1, epsilon: { float: 1e-12 },
+      axis: -1,
+      epsilon: { float: 1e-12 },
     })
   }
   // 0 is what the input has there.

@@ -84,7 +84,10 @@ const IO = {
   python_repeat: [0, ...REPEAT],
 }
 const CODE = {
-  python_identity: IDENTITY, python_strings: IDENTITY, python_simple: ADD_SUB, python_caller: CALLER,
+  python_identity: IDENTITY,
+  python_strings: IDENTITY,
+  python_simple: ADD_SUB,
+  python_caller: CALLER,
   python_repeat: REPEATER,
 }
 export const PYTHON_MODELS = Object.keys(CODE)
@@ -130,10 +133,12 @@ export default defineModel({
 /** The models of the suite `python` that no Triton has a backend for. */
 export function writeTypeScriptModels(directory) {
   writeModel(directory, TYPESCRIPT_SIMPLE, {
-    config: config('javascript', ...IO.python_simple, ONE), files: { '1/model.ts': TYPESCRIPT_SIMPLE_CODE },
+    config: config('javascript', ...IO.python_simple, ONE),
+    files: { '1/model.ts': TYPESCRIPT_SIMPLE_CODE },
   })
   writeModel(directory, TYPESCRIPT_MODEL, {
-    config: config('javascript', ...IO.python_identity, ONE), files: { '1/model.ts': TYPESCRIPT_CODE },
+    config: config('javascript', ...IO.python_identity, ONE),
+    files: { '1/model.ts': TYPESCRIPT_CODE },
   })
 }
 

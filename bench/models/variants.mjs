@@ -24,5 +24,7 @@ export function writeVariant(base, name, more) {
 
 export const delayVariant = (base, delay) =>
   writeVariant(
-    `${base}_plain`, `${base}_delay_${delay}`, `dynamic_batching { max_queue_delay_microseconds: ${delay} }\n`,
+    `${base}_plain`,
+    `${base}_delay_${delay}`,
+    `dynamic_batching { max_queue_delay_microseconds: ${delay} }\n`,
   )

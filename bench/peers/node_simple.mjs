@@ -44,8 +44,7 @@ const SERVERS = {
         chunks.push(Buffer.from(new Uint8Array(chunk)))
         if (!isLast) return
         const answer = await simple(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks))
-        if (!isGone)
-          response.cork(() => response.writeHeader('Content-Type', 'application/octet-stream').end(answer))
+        if (!isGone) response.cork(() => response.writeHeader('Content-Type', 'application/octet-stream').end(answer))
       })
     })
     app.listen('127.0.0.1', port, () => {})

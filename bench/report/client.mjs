@@ -8,7 +8,8 @@ export const CLIENT_HEAD = ['', 'requests/s', "tritonclient's", 'ratio', 'CPU µ
 
 export const clientRows = ({ rows }) =>
   rows.map(({ what, rate, cpuUs }) => [
-    what, ...[rate, cpuUs].flatMap(({ ours, theirs, ratio }) => [withRange(ours), withRange(theirs), withRange(ratio)])
+    what,
+    ...[rate, cpuUs].flatMap(({ ours, theirs, ratio }) => [withRange(ours), withRange(theirs), withRange(ratio)]),
   ])
 
 export const clientNotes = ({ streams }) =>

@@ -1,6 +1,15 @@
 /** Targets of the suite `compute`. */
 import {
-  BEFORE, BEST, CONCURRENCY, FASTAPI, NETWORKS, QUOTAS, SERVED, SPINNING, busy, limited,
+  BEFORE,
+  BEST,
+  CONCURRENCY,
+  FASTAPI,
+  NETWORKS,
+  QUOTAS,
+  SERVED,
+  SPINNING,
+  busy,
+  limited,
 } from '../suites/compute.mjs'
 import { cellWith, withRange } from './format.mjs'
 
@@ -27,7 +36,11 @@ export function computeRows(result, { row, ratio }) {
     for (const condition of CONDITIONS.filter((one) => isMeasured(one(name)))) {
       for (const c of [1, 8]) {
         const [ours, before] = [SERVED, BEFORE].map((subject) => of(subject, condition(name), c, 'HTTP'))
-        for (const [key, limit, direction] of [['rate', 1, 'least'], ['p99', 1, 'most'], ['cpuUs', 1, 'most']])
+        for (const [key, limit, direction] of [
+          ['rate', 1, 'least'],
+          ['p99', 1, 'most'],
+          ['cpuUs', 1, 'most'],
+        ])
           row(`${condition(title)}, c=${c}: ${key} ÷ the baseline's`, limit, direction, ratio(ours, before, key))
       }
     }

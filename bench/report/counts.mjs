@@ -2,7 +2,8 @@
 import { short, whole } from './format.mjs'
 
 const of = (s) =>
-  s === null || s === undefined ? '–'
+  s === null || s === undefined
+    ? '–'
     : s.median >= 1e5
       ? `${(s.median / 2 ** 20).toFixed(2)} MiB`
       : s.median < 0.05
@@ -26,8 +27,14 @@ export const COUNTS_TEXT =
   'one region into the other, shows that copies of ours would be seen.'
 
 export const COUNTS_HEAD = [
-  'request', 'system calls of our module', 'all system calls: kernel', 'strace', 'our allocations (bytes)',
-  'tensor bytes we copy', 'small moves, bytes', 'ONNX Runtime: allocations, bytes copied'
+  'request',
+  'system calls of our module',
+  'all system calls: kernel',
+  'strace',
+  'our allocations (bytes)',
+  'tensor bytes we copy',
+  'small moves, bytes',
+  'ONNX Runtime: allocations, bytes copied',
 ]
 
 export function countRows(counts) {
@@ -49,7 +56,10 @@ export const SITES_HEAD = ['request', 'who', 'times', 'bytes']
 export function siteRows(counts) {
   return counts.rows.flatMap((r) =>
     (r.sites ?? []).map((s) => [
-      r.label, `${s.kind} by ${s.by}${s.under === '' ? '' : `, for ${s.under}`}`, short(s.calls), whole(s.bytes)
+      r.label,
+      `${s.kind} by ${s.by}${s.under === '' ? '' : `, for ${s.under}`}`,
+      short(s.calls),
+      whole(s.bytes),
     ]),
   )
 }

@@ -11,7 +11,13 @@ export const CROSSCHECK_TEXT =
   'and a core whose other half is busy with the generator does less per microsecond.'
 
 export const CROSSCHECK_HEAD = [
-  'load', 'generator', 'requests/s', 'p50 µs', 'p99 µs', 'server CPU µs/request', 'generator’s CPU µs/request'
+  'load',
+  'generator',
+  'requests/s',
+  'p50 µs',
+  'p99 µs',
+  'server CPU µs/request',
+  'generator’s CPU µs/request',
 ]
 
 export function crosscheckRows(cells) {

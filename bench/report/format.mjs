@@ -5,8 +5,11 @@ export const whole = (n) =>
 export const short = (n) =>
   n === null || n === undefined ? '–' : Math.abs(n) >= 100 ? whole(n) : Math.abs(n) >= 10 ? n.toFixed(1) : n.toFixed(2)
 export const withRange = (s) =>
-  s === null || s === undefined ? '–'
-    : s.n > 1 ? `${short(s.median)} (${short(s.min)}–${short(s.max)})` : short(s.median)
+  s === null || s === undefined
+    ? '–'
+    : s.n > 1
+      ? `${short(s.median)} (${short(s.min)}–${short(s.max)})`
+      : short(s.median)
 
 /** One target's figure with its range and unit. */
 export function figure(row) {

@@ -10,7 +10,12 @@ export const TREES_TEXT =
   '(`gtil.predict`) from Python, what the server needs to evaluate the same rows (`compute_infer` of its ' +
   'statistics), and its answer over loopback.'
 export const TREES_HEAD = [
-  'rows', 'XGBoost, µs', 'treelite, µs', 'evaluation in the server, µs', 'p50 over HTTP, µs', 'p50 over gRPC, µs'
+  'rows',
+  'XGBoost, µs',
+  'treelite, µs',
+  'evaluation in the server, µs',
+  'p50 over HTTP, µs',
+  'p50 over gRPC, µs',
 ]
 
 const inferUs = (cell) => spread((cell?.runs ?? []).map((r) => r.inferUs))
@@ -27,15 +32,18 @@ export function treeRows(cells) {
   const p50 = (rows, transport) => withRange(of(served, TREES(rows), transport)?.p50)
   return TREE_ROWS.filter((rows) => cells.some((c) => c.suite === 'frameworks' && c.workload === TREES(rows))).map(
     (rows) => [
-    `${rows}`,
-    ...['XGBoost', 'treelite'].map((library) => withRange(inferUs(of(LOOP(library), TREES(rows), 'in process')))),
-    withRange(inferUs(of(served, TREES(rows), 'gRPC') ?? of(served, TREES(rows), 'HTTP'))),
-    ...['HTTP', 'gRPC'].map((transport) => p50(rows, transport)),
-  ])
+      `${rows}`,
+      ...['XGBoost', 'treelite'].map((library) => withRange(inferUs(of(LOOP(library), TREES(rows), 'in process')))),
+      withRange(inferUs(of(served, TREES(rows), 'gRPC') ?? of(served, TREES(rows), 'HTTP'))),
+      ...['HTTP', 'gRPC'].map((transport) => p50(rows, transport)),
+    ],
+  )
 }
 
 /** Which builds were measured. */
 export const frameworkNotes = (frameworks) =>
-  frameworks.found.map(({ versions }) => Object.entries(versions)
+  frameworks.found.map(({ versions }) =>
+    Object.entries(versions)
       .map(([name, version]) => `${name} ${version}`)
-      .join(', '))
+      .join(', '),
+  )

@@ -43,9 +43,10 @@ function cellTable(result, suite) {
   const cells = result.cells.filter((c) => c.suite === suite)
   if (cells.length === 0) return []
   const lines = [
-    `### ${TITLES[suite]}`, '',
+    `### ${TITLES[suite]}`,
+    '',
     '| | | requests/s | p50 µs | p90 µs | p99 µs | p99.9 µs | server CPU µs/request | ÷ echo | errors |',
-    '|---|---|---|---|---|---|---|---|---|---|'
+    '|---|---|---|---|---|---|---|---|---|---|',
   ]
   for (const c of cells) {
     const echo = cells.find(
@@ -75,7 +76,10 @@ function cellTable(result, suite) {
 }
 
 const table = (head, rows) => [
-  `| ${head.join(' | ')} |`, `|${'---|'.repeat(head.length)}`, ...rows.map((r) => `| ${r.join(' | ')} |`), ''
+  `| ${head.join(' | ')} |`,
+  `|${'---|'.repeat(head.length)}`,
+  ...rows.map((r) => `| ${r.join(' | ')} |`),
+  '',
 ]
 
 export function markdown(result) {
@@ -83,8 +87,13 @@ export function markdown(result) {
   const beside = peerRows(result)
   if (beside.length > 0)
     lines.push(
-      '### Beside other servers', '', PEERS_TEXT, '', ...table(PEERS_HEAD, beside),
-      ...(result.peers ? peerNotes(result.peers) : []).map((note) => `- ${note}`), '',
+      '### Beside other servers',
+      '',
+      PEERS_TEXT,
+      '',
+      ...table(PEERS_HEAD, beside),
+      ...(result.peers ? peerNotes(result.peers) : []).map((note) => `- ${note}`),
+      '',
     )
   lines.push('### Targets', '', ...targetTable(result.targets), '')
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
@@ -98,16 +107,26 @@ export function markdown(result) {
   const scaled = scaleRows(result.cells)
   if (scaled.length > 0)
     lines.push(
-      '### Reactors and instances', '', SCALE_TEXT, '', ...table(SCALE_HEAD, scaled),
-      ...(result.scale?.notes ?? []).map((note) => `- ${note}`), '',
+      '### Reactors and instances',
+      '',
+      SCALE_TEXT,
+      '',
+      ...table(SCALE_HEAD, scaled),
+      ...(result.scale?.notes ?? []).map((note) => `- ${note}`),
+      '',
     )
   if (result.stream) {
     lines.push(...STREAM_NOTES(result.stream).map((text) => `- ${text}`), '')
   }
   if (result.client)
     lines.push(
-      '### The client in TypeScript', '', CLIENT_TEXT, '', ...table(CLIENT_HEAD, clientRows(result.client)),
-      ...clientNotes(result.client).map((note) => `- ${note}`), '',
+      '### The client in TypeScript',
+      '',
+      CLIENT_TEXT,
+      '',
+      ...table(CLIENT_HEAD, clientRows(result.client)),
+      ...clientNotes(result.client).map((note) => `- ${note}`),
+      '',
     )
   if (result.counts) {
     lines.push('### Counts per request', '', COUNTS_TEXT, '', ...table(COUNTS_HEAD, countRows(result.counts)))
@@ -116,7 +135,8 @@ export function markdown(result) {
   }
   if (result.isolation?.latency.length > 0) {
     lines.push(
-      '### Isolation', '',
+      '### Isolation',
+      '',
       `| at ${result.isolation.latency[0].rate} requests/s | p99 quiet µs | p99 disturbed µs | ratio | errors |`,
       '|---|---|---|---|---|',
     )
@@ -131,7 +151,9 @@ export function markdown(result) {
     lines.push(
       'Beside work that one client asks for: at the server that does it, and at the same moment at another ' +
         'that does not:',
-      '', '| p99 of | beside | other server µs | this server µs | ratio | cores |', '|---|---|---|---|---|---|',
+      '',
+      '| p99 of | beside | other server µs | this server µs | ratio | cores |',
+      '|---|---|---|---|---|---|',
     )
     for (const l of result.isolation.heavy)
       lines.push(
@@ -162,8 +184,9 @@ export function markdown(result) {
   }
   lines.push('')
   const gone = [
-    ...result.absent.map((a) => `${a.name}: ${a.reason}`), ...result.failed.map((f) => `${f.name}: ${f.reason}`),
-    ...(result.counts?.missing ?? []).map((m) => `counts by ${m.tool}: ${m.reason}`)
+    ...result.absent.map((a) => `${a.name}: ${a.reason}`),
+    ...result.failed.map((f) => `${f.name}: ${f.reason}`),
+    ...(result.counts?.missing ?? []).map((m) => `counts by ${m.tool}: ${m.reason}`),
   ]
   if (gone.length > 0) lines.push('### Not compared', '', ...gone.map((g) => `- ${g}`), '')
   return lines.join('\n')

@@ -54,7 +54,10 @@ function bars(cells, key, scale = 1) {
   return cells
     .filter((c) => c[key] !== null)
     .map((c) => ({
-      label: c.subject, value: c[key].median * scale, min: c[key].min * scale, max: c[key].max * scale,
+      label: c.subject,
+      value: c[key].median * scale,
+      min: c[key].min * scale,
+      max: c[key].max * scale,
       colour: colourOf(c.subject, names),
     }))
     .toSorted((a, b) => a.value - b.value)
@@ -68,14 +71,16 @@ function frontPlots(result) {
     for (const c of [8, 32]) {
       out.push(
         barChart({
-          title: `${transport}, ${c} requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+          title: `${transport}, ${c} requests at a time`,
+          unit: 'server CPU, µs per request: shorter is better',
           bars: bars(of(transport, c), 'cpuUs'),
         }),
       )
     }
     out.push(
       barChart({
-        title: `${transport}, 8 requests at a time`, unit: 'requests per second: longer is better',
+        title: `${transport}, 8 requests at a time`,
+        unit: 'requests per second: longer is better',
         bars: bars(of(transport, 8), 'rate'),
       }),
     )
@@ -98,14 +103,18 @@ function frontPlots(result) {
       out.push(
         barChart({
           title: `${transport}: varied beside repeated, 8 requests at a time`,
-          unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs'),
+          unit: 'server CPU, µs per request: shorter is better',
+          bars: bars(named, 'cpuUs'),
         }),
       )
     }
     out.push(
       lineChart({
-        title: `${transport}: scaling with concurrency`, xLabel: 'requests at a time', yLabel: 'requests per second',
-        lines, xTicks: [1, 8, 32],
+        title: `${transport}: scaling with concurrency`,
+        xLabel: 'requests at a time',
+        yLabel: 'requests per second',
+        lines,
+        xTicks: [1, 8, 32],
       }),
     )
   }
@@ -125,8 +134,10 @@ function curvePlots(result) {
       })),
     )
     return lineChart({
-      title: `${transport}: latency over rate`, xLabel: 'requests per second that arrive (Poisson)',
-      yLabel: 'µs from when a request was due', lines,
+      title: `${transport}: latency over rate`,
+      xLabel: 'requests per second that arrive (Poisson)',
+      yLabel: 'µs from when a request was due',
+      lines,
     })
   })
 }
@@ -149,9 +160,11 @@ function settingPlots(result, suite, models, isPlain) {
   })
 }
 
-const NETWORKS = [['mlp', 'small network (MLP, 3 layers)'], ['minilm', 'transformer (MiniLM size)']]
-const batchingPlots = (result) =>
-  settingPlots(result, 'batching', NETWORKS, (name) => !name.includes('fixed'))
+const NETWORKS = [
+  ['mlp', 'small network (MLP, 3 layers)'],
+  ['minilm', 'transformer (MiniLM size)'],
+]
+const batchingPlots = (result) => settingPlots(result, 'batching', NETWORKS, (name) => !name.includes('fixed'))
 
 function computePlots(result) {
   const models = [...new Set(result.cells.filter((c) => c.suite === 'compute').map((c) => c.workload))]
@@ -178,7 +191,8 @@ function sizePlots(result) {
     const sizes = [...new Set(cells.map((c) => c.bytes))]
     if (sizes.length < 2) {
       return barChart({
-        title: `${transport}: ${cells[0]?.workload ?? ''}`, unit: 'server CPU, ms per request: shorter is better',
+        title: `${transport}: ${cells[0]?.workload ?? ''}`,
+        unit: 'server CPU, ms per request: shorter is better',
         bars: bars(cells, 'cpuUs', 0.001),
       })
     }
@@ -189,8 +203,11 @@ function sizePlots(result) {
       points: cells.filter((c) => c.subject === name).map((c) => [c.bytes, median(c, 'cpuUs')]),
     }))
     return lineChart({
-      title: `${transport}: cost over size`, xLabel: 'bytes of the tensor, each way',
-      yLabel: 'server CPU, µs per request', lines, xTicks: sizes,
+      title: `${transport}: cost over size`,
+      xLabel: 'bytes of the tensor, each way',
+      yLabel: 'server CPU, µs per request',
+      lines,
+      xTicks: sizes,
     })
   })
 }
@@ -204,7 +221,8 @@ function pipelinePlots(result) {
       workload === 'identity' ? 'the model alone' : `ensemble of ${workload.replace('chain_', '')}`
     const named = cells.map((c) => ({ ...c, subject: `${c.subject}, ${model(c.workload)}` }))
     return barChart({
-      title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+      title: `${transport}, 8 requests at a time`,
+      unit: 'server CPU, µs per request: shorter is better',
       bars: bars(named, 'cpuUs'),
     })
   })
@@ -216,10 +234,12 @@ function pythonPlots(result) {
       (c) => c.suite === 'python' && c.transport === transport && c.workload.endsWith(' 4 KiB') && c.cpuUs !== null,
     )
     const named = cells.map((c) => ({ ...c, subject: `${c.subject}, c=${c.c}` }))
-    return cells.length === 0 ? null
+    return cells.length === 0
+      ? null
       : barChart({
           title: `${transport}, an identity of 4 KiB in Python`,
-          unit: 'CPU of all processes, µs per request: shorter is better', bars: bars(named, 'cpuUs'),
+          unit: 'CPU of all processes, µs per request: shorter is better',
+          bars: bars(named, 'cpuUs'),
         })
   })
 }
@@ -231,9 +251,11 @@ function frameworkPlots(result) {
     const named = deep
       .filter((c) => [SERVED(title), LOOP(title)].includes(c.subject))
       .map((c) => ({ ...c, subject: c.kind === 'floor' ? c.subject : `${c.subject}, ${c.c} at a time` }))
-    return named.length === 0 ? null
+    return named.length === 0
+      ? null
       : barChart({
-          title: `${title}, a deep network`, unit: 'requests per second: longer is better',
+          title: `${title}, a deep network`,
+          unit: 'requests per second: longer is better',
           bars: bars(named, 'rate'),
         })
   })
@@ -251,7 +273,8 @@ function sequencePlots(result) {
     )
     const named = cells.map((c) => ({ ...c, subject: `${c.subject}, ${c.workload.replace('simple_', '')}` }))
     return barChart({
-      title: `${transport}, 32 requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+      title: `${transport}, 32 requests at a time`,
+      unit: 'server CPU, µs per request: shorter is better',
       bars: bars(named, 'cpuUs'),
     })
   })
@@ -263,7 +286,8 @@ function cachePlots(result) {
       (c) => c.suite === 'cache' && c.transport === transport && c.c === 8 && c.cpuUs !== null,
     )
     return barChart({
-      title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+      title: `${transport}, 8 requests at a time`,
+      unit: 'server CPU, µs per request: shorter is better',
       bars: bars(cells, 'cpuUs'),
     })
   })
@@ -276,7 +300,8 @@ function streamPlots(result) {
       .filter((c) => c.workload === workload)
       .map((c) => ({ ...c, subject: `${c.subject}, ${c.transport}` }))
     return barChart({
-      title: `${workload}, ${named[0].c} streams`, unit: 'server CPU, µs per response: shorter is better',
+      title: `${workload}, ${named[0].c} streams`,
+      unit: 'server CPU, µs per response: shorter is better',
       bars: bars(named, 'cpuUs'),
     })
   })
@@ -306,8 +331,11 @@ function everyCell(result) {
   const rows = result.cells.map((c) => [
     c.subject,
     [
-      c.workload, c.transport, c.form === 'binary' ? '' : c.form, c.traffic,
-      c.targetRate === null ? `${c.c} at a time` : `${whole(c.targetRate)}/s asked`
+      c.workload,
+      c.transport,
+      c.form === 'binary' ? '' : c.form,
+      c.traffic,
+      c.targetRate === null ? `${c.c} at a time` : `${whole(c.targetRate)}/s asked`,
     ]
       .filter(Boolean)
       .join(', '),
@@ -317,7 +345,8 @@ function everyCell(result) {
     c.errors + c.unsent === 0 ? '0' : `${c.errors} / ${c.unsent}`,
   ])
   return table(
-    ['subject', 'load', 'requests/s', 'p50 µs', 'p90', 'p99', 'p99.9', 'CPU µs/request', 'errors / unsent'], rows,
+    ['subject', 'load', 'requests/s', 'p50 µs', 'p90', 'p99', 'p99.9', 'CPU µs/request', 'errors / unsent'],
+    rows,
   )
 }
 
@@ -330,7 +359,8 @@ function countsSection({ counts }) {
   if (!counts) return ''
   const sites = siteRows(counts)
   const who =
-    sites.length === 0 ? ''
+    sites.length === 0
+      ? ''
       : `<details><summary>Who allocates, and who copies most</summary>${table(SITES_HEAD, sites)}</details>`
   return `<h2>Counts per request</h2><p>${escape(COUNTS_TEXT)}</p>${table(COUNTS_HEAD, countRows(counts))}${who}`
 }
@@ -338,28 +368,36 @@ function countsSection({ counts }) {
 function scaleSection({ cells, scale }) {
   const rows = scaleRows(cells)
   const notes = (scale?.notes ?? []).map((note) => `<li>${escape(note)}</li>`).join('')
-  return rows.length === 0 ? ''
+  return rows.length === 0
+    ? ''
     : `<h2>Reactors and instances</h2><p>${escape(SCALE_TEXT)}</p>${table(SCALE_HEAD, rows)}<ul>${notes}</ul>`
 }
 
 function peersSection(result) {
   const rows = peerRows(result)
-  const notes = result.peers ? peerNotes(result.peers).map((note) => `<li>${escape(note)}</li>`).join('') : ''
-  return rows.length === 0 ? ''
+  const notes = result.peers
+    ? peerNotes(result.peers)
+        .map((note) => `<li>${escape(note)}</li>`)
+        .join('')
+    : ''
+  return rows.length === 0
+    ? ''
     : `<h2>Beside other servers</h2><p>${escape(PEERS_TEXT)}</p>${table(PEERS_HEAD, rows)}<ul>${notes}</ul>`
 }
 
 function crosscheckSection({ cells }) {
   const rows = crosscheckRows(cells)
-  return rows.length === 0 ? ''
+  return rows.length === 0
+    ? ''
     : `<h2>Cross-check of the load generator</h2><p>${escape(CROSSCHECK_TEXT)}</p>${table(CROSSCHECK_HEAD, rows)}`
 }
 
 export function page(result) {
   const count = (verdict) => result.targets.filter((t) => t.verdict === verdict).length
   const gone = [
-    ...result.absent, ...result.failed,
-    ...(result.counts?.missing ?? []).map((m) => ({ name: `counts by ${m.tool}`, reason: m.reason }))
+    ...result.absent,
+    ...result.failed,
+    ...(result.counts?.missing ?? []).map((m) => ({ name: `counts by ${m.tool}`, reason: m.reason })),
   ]
   const latency = result.isolation?.latency ?? []
   const counts = ['met', 'missed', 'undecided', 'not measured'].map(
@@ -387,7 +425,13 @@ ${treesSection(result)}
 ${section('Sequences', SECTION_TEXTS.sequence, sequencePlots(result))}
 ${section('Response cache', SECTION_TEXTS.cache, cachePlots(result))}
 ${section('Many answers', STREAM_TEXT, streamPlots(result))}
-${result.stream ? `<ul>${STREAM_NOTES(result.stream).map((text) => `<li>${escape(text)}</li>`).join('')}</ul>` : ''}
+${
+  result.stream
+    ? `<ul>${STREAM_NOTES(result.stream)
+        .map((text) => `<li>${escape(text)}</li>`)
+        .join('')}</ul>`
+    : ''
+}
 ${section('Sizes', 'The same floats come back.', sizePlots(result))}
 ${section('Batching', SECTION_TEXTS.batching, batchingPlots(result))}
 ${section('Models that compute', SECTION_TEXTS.compute, computePlots(result))}
@@ -407,7 +451,12 @@ ${
     : `<h3>Clients that request much work</h3><p>${SECTION_TEXTS.heavy}</p>${table(
         ['p99 of', 'beside', 'other server µs', 'this server µs', 'ratio', 'cores'],
         result.isolation.heavy.map((l) => [
-          l.of, l.name, withRange(l.p99Control), withRange(l.p99Disturbed), withRange(l.p99Ratio), short(l.share)
+          l.of,
+          l.name,
+          withRange(l.p99Control),
+          withRange(l.p99Disturbed),
+          withRange(l.p99Ratio),
+          short(l.share),
         ]),
       )}`
 }

@@ -1,7 +1,15 @@
 /** The suite `peers`: Nereid beside what would be taken instead. The table of the README is made of it, too. */
 import { pairedRatio } from '../lib/stats.mjs'
 import {
-  ECHO, FASTAPI, FASTIFY, LITSERVE, PEERS_CONCURRENCY, PEER_MODELS, SENTENCES, TRITON, UWS,
+  ECHO,
+  FASTAPI,
+  FASTIFY,
+  LITSERVE,
+  PEERS_CONCURRENCY,
+  PEER_MODELS,
+  SENTENCES,
+  TRITON,
+  UWS,
 } from '../suites/peers.mjs'
 import { cellWith, short } from './format.mjs'
 
@@ -74,11 +82,16 @@ export function sentencesText(result) {
 
 /** Targets: Node's servers with the same network. */
 export function peerTargets(result, { row, ratio }) {
-  for (const [server, limit] of [[FASTIFY, 5], [UWS, 2.5]]) {
+  for (const [server, limit] of [
+    [FASTIFY, 5],
+    [UWS, 2.5],
+  ]) {
     for (const c of [8, 32]) {
       const [ours, theirs] = ['Nereid', server].map((subject) => at(result, subject, PEER_MODELS.simple, c))
       row(
-        `HTTP \`simple\`, c=${c}: throughput ÷ ${server} + onnxruntime-node`, limit, 'least',
+        `HTTP \`simple\`, c=${c}: throughput ÷ ${server} + onnxruntime-node`,
+        limit,
+        'least',
         ratio(ours, theirs, 'rate'),
       )
     }

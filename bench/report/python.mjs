@@ -18,19 +18,20 @@ export function pythonRows(result, { row, ratio, python }) {
     cellWith(result.cells, { suite: 'python', subject, transport, workload, c })
   const missing = {
     missing: result.cells.some((c) => c.suite === 'python')
-      ? 'one of the two servers did not run it: see “not compared”' : 'its suite did not run',
+      ? 'one of the two servers did not run it: see “not compared”'
+      : 'its suite did not run',
   }
   const p50 = (cell) => (cell?.p50 ? `${withRange(cell.p50)} µs` : '–')
   for (const transport of ['HTTP', 'gRPC']) {
     for (const size of ['64 B', '4 KiB']) {
       const [ours, builtIn] = [IDENTITY(size), BUILT_IN(size)].map((workload) => of('Nereid', transport, workload))
       const wakes = of(WAKES[transport], transport, BUILT_IN(size))
-      const added = (ours?.runs ?? []).map(
-        (run, i) => (run.p50 - builtIn?.runs[i]?.p50) / wakes?.runs[i]?.p50,
-      )
+      const added = (ours?.runs ?? []).map((run, i) => (run.p50 - builtIn?.runs[i]?.p50) / wakes?.runs[i]?.p50)
       row(
         `${transport}, c=1, ${size}: p50 that Python adds to an identity ÷ p50 of two processes that wake each other`,
-        1.3, 'most', spread(added),
+        1.3,
+        'most',
+        spread(added),
         {
           ...missing,
           note: ours
@@ -43,7 +44,9 @@ export function pythonRows(result, { row, ratio, python }) {
     for (const c of [1, 8]) {
       const pair = ['Nereid', peer].map((subject) => of(subject, transport, IDENTITY('4 KiB'), c))
       row(
-        `${transport}, c=${c}: CPU of a Python identity of 4 KiB ÷ Triton's, all processes`, 0.4, 'most',
+        `${transport}, c=${c}: CPU of a Python identity of 4 KiB ÷ Triton's, all processes`,
+        0.4,
+        'most',
         ratio(...pair, 'cpuUs'),
         {
           ...missing,
@@ -56,12 +59,18 @@ export function pythonRows(result, { row, ratio, python }) {
     }
     const [ours, theirs] = ['Nereid', peer].map((subject) => of(subject, transport, pythonPaced.name, 16))
     row(
-      `${pythonPaced.name} from a Python model, 16 streams over ${transport}: CPU of all processes per response`, 100,
-      'most', ours?.cpuUs, { ...missing, unit: 'µs', note: ours ? `Triton: ${withRange(theirs?.cpuUs)}` : '' },
+      `${pythonPaced.name} from a Python model, 16 streams over ${transport}: CPU of all processes per response`,
+      100,
+      'most',
+      ours?.cpuUs,
+      { ...missing, unit: 'µs', note: ours ? `Triton: ${withRange(theirs?.cpuUs)}` : '' },
     )
   }
   for (const form of ['json', 'binary']) {
-    for (const [c, limit] of [[1, 1.3], [32, 2]]) {
+    for (const [c, limit] of [
+      [1, 1.3],
+      [32, 2],
+    ]) {
       const pair = ['Nereid', 'Fastify'].map((subject) => of(subject, 'HTTP', CODE(form), c))
       const note = pair[0] ? `p50 ${p50(pair[0])} and ${p50(pair[1])}` : ''
       const what = `of a TypeScript model ÷ Fastify with the same code, ${form}`

@@ -30,7 +30,8 @@ export function readmePart(result, path) {
   const { conditions: c, repetitions, peers } = result
   // A run may have measured some suites only; the others are those of earlier runs.
   const { date, commit } = result.measured?.find(({ suites }) => suites.includes('peers')) ?? {
-    date: result.date, commit: c.commit,
+    date: result.date,
+    commit: c.commit,
   }
   const verdicts =
     `Of ${result.targets.length} targets, ${count('met')} are met, ${count('missed')} are missed, ` +

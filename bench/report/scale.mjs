@@ -8,7 +8,13 @@ export const SCALE_TEXT =
   'of as many load generators as reactors.'
 
 export const SCALE_HEAD = [
-  '', 'reactors and instances', 'requests/s', '× of one', 'CPU µs/request', '× of one', 'cores used'
+  '',
+  'reactors and instances',
+  'requests/s',
+  '× of one',
+  'CPU µs/request',
+  '× of one',
+  'cores used',
 ]
 
 const sizeOf = (cell) => Number(/, (\d+) reactor/.exec(cell.subject)?.[1] ?? 0)
@@ -20,8 +26,13 @@ export function scaleRows(cells) {
     const times = (key) => (one === undefined || one === c ? '' : withRange(pairedRatio(c, one, key)))
     const cores = c.runs.map((r) => r.cores).filter(Number.isFinite)
     return [
-      `${c.workload}, ${c.transport}`, `${sizeOf(c)}`, withRange(c.rate), times('rate'), withRange(c.cpuUs),
-      times('cpuUs'), cores.length === 0 ? '' : short(Math.max(...cores))
+      `${c.workload}, ${c.transport}`,
+      `${sizeOf(c)}`,
+      withRange(c.rate),
+      times('rate'),
+      withRange(c.cpuUs),
+      times('cpuUs'),
+      cores.length === 0 ? '' : short(Math.max(...cores)),
     ]
   })
 }

@@ -9,7 +9,7 @@ export function STREAM_NOTES({ counted, slow }) {
   const lines = counted.map(({ transport, asked, wrong, firstError }) => {
     const what = `${asked.toLocaleString('en')} responses over ${transport}, each compared with the one that is due`
     const found = wrong === 0 ? 'none lost, doubled or swapped' : `${wrong} not as they must be, first: ${firstError}`
-  return `${what}: ${found}`
+    return `${what}: ${found}`
   })
   if (slow) {
     lines.push(

@@ -36,8 +36,14 @@ export function judge(result) {
     if (found === null || found === undefined)
       return rows.push({ what, target, figure: null, range: null, verdict: 'not measured', note: missing })
     rows.push({
-      what, target, figure: found.median, range: [found.min, found.max], pairs: found.n, unit,
-      verdict: verdictOf(found, limit, direction), note,
+      what,
+      target,
+      figure: found.median,
+      range: [found.min, found.max],
+      pairs: found.n,
+      unit,
+      verdict: verdictOf(found, limit, direction),
+      note,
     })
   }
   const single = (value) =>
@@ -50,12 +56,17 @@ export function judge(result) {
   /** The same ratio when one request is repeated, for a note. */
   const repeated = (transport, c, other, key) => {
     const found = ratio(
-      find('front', 'Nereid', transport, at(c, 'repeated')), find('front', other, transport, at(c, 'repeated')), key,
+      find('front', 'Nereid', transport, at(c, 'repeated')),
+      find('front', other, transport, at(c, 'repeated')),
+      key,
     )
     return found && `repeated: ${withRange(found)}`
   }
 
-  for (const [transport, floor, limit] of [['HTTP', 'hyper echo', 1.3], ['gRPC', 'h2 echo', 1.2]]) {
+  for (const [transport, floor, limit] of [
+    ['HTTP', 'hyper echo', 1.3],
+    ['gRPC', 'h2 echo', 1.2],
+  ]) {
     for (const c of [8, 32]) {
       row(
         `${transport} \`simple\`, c=${c}: CPU per request ÷ ${floor}`,
@@ -79,7 +90,8 @@ export function judge(result) {
     })
   }
   for (const [transport, cpu, rates] of [
-    ['HTTP', 0.15, { 1: 2, 8: 4.5, 32: 4 }], ['gRPC', 0.12, { 1: 2.3, 8: 5.5, 32: 5.5 }]
+    ['HTTP', 0.15, { 1: 2, 8: 4.5, 32: 4 }],
+    ['gRPC', 0.12, { 1: 2.3, 8: 5.5, 32: 5.5 }],
   ]) {
     for (const c of [8, 32]) besideTriton('CPU per request', transport, c, 'cpuUs', cpu, 'most')
     for (const [c, limit] of Object.entries(rates))
@@ -98,20 +110,31 @@ export function judge(result) {
     const picks = result.quick ? { 20: theirs[0], 40: theirs[1] } : { 20: theirs[1], 40: theirs[2] }
     for (const [percent, other] of Object.entries(picks)) {
       const ours = other && find('curves', 'Nereid', transport, (c) => c.targetRate === other.targetRate)
-      for (const [key, limit] of [['p50', 0.65], ['p99', 0.7]]) {
+      for (const [key, limit] of [
+        ['p50', 0.65],
+        ['p99', 0.7],
+      ]) {
         const reason = result.quick && triton && transport === 'gRPC' ? { missing: 'only in full runs' } : noTriton
         row(
-          `${transport}, open loop at ${percent} % of Triton's saturation: ${key} ÷ Triton's`, limit, 'most',
-          ratio(ours, other, key), reason,
+          `${transport}, open loop at ${percent} % of Triton's saturation: ${key} ÷ Triton's`,
+          limit,
+          'most',
+          ratio(ours, other, key),
+          reason,
         )
       }
     }
   }
 
-  for (const [transport, floor, limit] of [['HTTP', 'epoll echo', 1.6], ['gRPC', 'h2 echo', 1.5]]) {
+  for (const [transport, floor, limit] of [
+    ['HTTP', 'epoll echo', 1.6],
+    ['gRPC', 'h2 echo', 1.5],
+  ]) {
     const big = (c) => c.bytes === LARGE && c.form === 'binary'
     row(
-      `16 MiB identity over ${transport}: CPU ÷ ${floor}`, limit, 'most',
+      `16 MiB identity over ${transport}: CPU ÷ ${floor}`,
+      limit,
+      'most',
       ratio(find('sizes', 'Nereid', transport, big), find('sizes', floor, transport, big), 'cpuUs'),
     )
   }
@@ -119,12 +142,18 @@ export function judge(result) {
   for (const bytes of [1 << 20, LARGE]) {
     const of = (subject) =>
       find(
-        'sizes', subject, 'gRPC', (c) => c.bytes === bytes && c.form === 'binary' && c.workload.startsWith('identity'),
+        'sizes',
+        subject,
+        'gRPC',
+        (c) => c.bytes === bytes && c.form === 'binary' && c.workload.startsWith('identity'),
       )
     const what = `${bytes >> 20} MiB identity over gRPC`
     const missing = result.quick && bytes !== LARGE ? { missing: 'only in full runs' } : {}
     const http = find(
-      'sizes', 'Nereid', 'HTTP', (c) => c.bytes === bytes && c.form === 'binary' && c.workload.startsWith('identity'),
+      'sizes',
+      'Nereid',
+      'HTTP',
+      (c) => c.bytes === bytes && c.form === 'binary' && c.workload.startsWith('identity'),
     )
     row(`${what}: CPU ÷ HTTP's of the same bytes`, 1.15, 'most', ratio(of('Nereid'), http, 'cpuUs'), missing)
   }
@@ -132,14 +161,19 @@ export function judge(result) {
     for (const c of [1, 8]) {
       const of = (model) => find('pipeline', 'Nereid', transport, (x) => x.c === c && x.workload === model)
       row(
-        `${transport}, c=${c}: CPU of an ensemble of 6 tiny models minus one of 1, per step`, 20, 'most',
+        `${transport}, c=${c}: CPU of an ensemble of 6 tiny models minus one of 1, per step`,
+        20,
+        'most',
         pairedDifference(of('chain_6'), of('chain_1'), 'cpuUs', 5),
         { unit: 'µs', note: `a step in Triton, on the same kind of machine: ${c === 1 ? 144 : 92} µs` },
       )
     }
   }
   pythonRows(result, { row, ratio, single, python })
-  for (const [workload, limit, c] of [[paced.name, 10, '64 streams'], [burst.name, 1.5, '4 streams']]) {
+  for (const [workload, limit, c] of [
+    [paced.name, 10, '64 streams'],
+    [burst.name, 1.5, '4 streams'],
+  ]) {
     for (const transport of ['gRPC', 'HTTP']) {
       const of = (subject) => find('stream', subject, transport, (x) => x.workload === workload)
       const theirs = of('Triton') ?? of(python)
@@ -170,16 +204,19 @@ export function judge(result) {
   })
   const between = chain && alone && Math.max(0, copiedOf(chain).median - copiedOf(alone).median)
   row(
-    '16 MiB between the steps of an ensemble of three: bytes we copy, beyond those of one model', 0, 'most',
+    '16 MiB between the steps of an ensemble of three: bytes we copy, beyond those of one model',
+    0,
+    'most',
     single(between),
     {
-    unit: 'bytes',
+      unit: 'bytes',
       note:
         chain && alone
           ? `both copy what came with the head: ${copiedOf(alone).median}; the models copy ` +
             `${chain.onnxruntime.largeCopiedBytes.median} inside ONNX Runtime`
           : '',
-  })
+    },
+  )
   const json = find('sizes', 'Nereid', 'HTTP', (c) => c.form === 'json' && c.workload.startsWith('identity'))
   const perFloat = json?.cpuUs && {
     ...json.cpuUs,
@@ -200,7 +237,9 @@ export function judge(result) {
       .map((on) => ({
         c: on.c,
         r: ratio(
-          on, of('no batching').find((off) => off.c === on.c), 'rate',
+          on,
+          of('no batching').find((off) => off.c === on.c),
+          'rate',
         ),
       }))
       .filter((x) => x.r)
@@ -239,15 +278,19 @@ export function judge(result) {
       : '',
   })
   row('longest hold of a reactor for one client, of all heavy requests', 1, 'most', single(result.isolation?.holdMs), {
-    unit: 'ms', note: 'CPU time between two polls, by nereid_reactor_hold_seconds_max',
+    unit: 'ms',
+    note: 'CPU time between two polls, by nereid_reactor_hold_seconds_max',
   })
   row('times that the JavaScript thread runs for a request', 0.01, 'most', result.isolation?.scriptRuns, {
-    unit: 'times', note: 'counted by the kernel in the quiet runs: a thread that does not run cannot delay one',
+    unit: 'times',
+    note: 'counted by the kernel in the quiet runs: a thread that does not run cannot delay one',
   })
   const many = result.isolation?.many
   for (const transport of ['HTTP', 'gRPC']) {
     row(
-      `${transport}: CPU per request with 200 models ÷ with 1`, 1.1, 'most',
+      `${transport}: CPU per request with 200 models ÷ with 1`,
+      1.1,
+      'most',
       many?.rows.find((r) => r.name.endsWith(transport))?.cpuRatio,
     )
   }

@@ -9,8 +9,13 @@ import { CERTIFICATE, KEY } from './nereid.mjs'
 /** A wake and a send for each response of a stream. It answers on its own, and has no bytes of Nereid's. */
 export const PACED = 'paced sends'
 const KINDS = {
-  'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2', 'frame echo': 'floor-frames',
-  'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2', [PACED]: 'floor-paced',
+  'hyper echo': 'floor-http',
+  'epoll echo': 'floor-epoll',
+  'h2 echo': 'floor-h2',
+  'frame echo': 'floor-frames',
+  'tokio-rustls echo': 'floor-tls',
+  'h2 echo over TLS': 'floor-h2',
+  [PACED]: 'floor-paced',
 }
 /** Sockets and the least of a protocol: not what a library makes of them. */
 export const BARE = ['epoll echo', 'frame echo']
@@ -34,8 +39,10 @@ export class Floors {
     if (!this.#running.has(id)) {
       const tls = OVER_TLS.includes(name)
       const words = [
-        KINDS[name], `--answer=${this.#generator.file(answer)}`, `--tail=${echoed}`,
-        ...(tls ? [`--cert=${CERTIFICATE}`, `--key=${KEY}`] : [])
+        KINDS[name],
+        `--answer=${this.#generator.file(answer)}`,
+        `--tail=${echoed}`,
+        ...(tls ? [`--cert=${CERTIFICATE}`, `--key=${KEY}`] : []),
       ]
       const { child, match } = await start(name, this.#binary, words, { ready: /ready (\d+)/ })
       const port = Number(match[1])
@@ -44,7 +51,14 @@ export class Floors {
         if (!got.equals(answer)) throw new Error(`${name} does not answer with its bytes`)
       }
       this.#running.set(id, {
-        name, kind: 'floor', tls, child, pids: () => [child.pid], http: port, grpc: port, verify,
+        name,
+        kind: 'floor',
+        tls,
+        child,
+        pids: () => [child.pid],
+        http: port,
+        grpc: port,
+        verify,
       })
     }
     return this.#running.get(id)

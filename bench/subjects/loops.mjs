@@ -13,7 +13,9 @@ const READY_MS_MAX = 600_000
 export async function startLoop(root, python, script, repository) {
   // With the end of its line, which would otherwise be read as the first answer.
   const { child, match } = await start(script, python, [join(root, 'bench/frameworks', script), repository], {
-    ready: /^(\{"versions": .*\})\n/m, timeoutMs: READY_MS_MAX, stdin: 'pipe',
+    ready: /^(\{"versions": .*\})\n/m,
+    timeoutMs: READY_MS_MAX,
+    stdin: 'pipe',
   })
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
   // A loop that ended fails the read of its answer.
@@ -25,8 +27,17 @@ export async function startLoop(root, python, script, repository) {
     const r = JSON.parse(value)
     const meanUs = 1e6 / r.rate
     return {
-      rate: r.rate, p50: r.p50_us, p90: r.p90_us, p99: r.p99_us, p999: r.p999_us, requests: r.requests, errors: 0,
-      unsent: 0, cpuUs: r.cpu_us, cpuMainUs: null, inferUs: meanUs,
+      rate: r.rate,
+      p50: r.p50_us,
+      p90: r.p90_us,
+      p99: r.p99_us,
+      p999: r.p999_us,
+      requests: r.requests,
+      errors: 0,
+      unsent: 0,
+      cpuUs: r.cpu_us,
+      cpuMainUs: null,
+      inferUs: meanUs,
     }
   }
   return { child, versions: JSON.parse(match[1]).versions, measure }

@@ -29,7 +29,13 @@ export async function nereidCommand(root, repositories, flags, program = ['dist/
 export async function startNereid(
   root,
   {
-    models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, group,
+    models,
+    repository = MODELS,
+    flags = [],
+    name = 'Nereid',
+    env = {},
+    program,
+    group,
     ready = /Started HTTPService at/,
   },
 ) {

@@ -29,25 +29,38 @@ export async function findPerfAnalyzer(root, say) {
 /** Arguments of perf_analyzer for a load: fixed concurrency, or a rate at random times. */
 export function perfAnalyzerArguments({ transport, address, c, rate, seconds, table }) {
   const load =
-    rate === null ? ['--concurrency-range', `${c}`, '--sync']
+    rate === null
+      ? ['--concurrency-range', `${c}`, '--sync']
       : ['--request-rate-range', `${rate}`, '--request-distribution', 'poisson', '--async']
   // It wants three windows that agree; how far they may differ is judged here by the repetitions, so any three will do.
   const windows = [
-    '--measurement-mode', 'time_windows', '-p', `${Math.round((seconds * 1000) / 3)}`, '--stability-percentage', '999',
-    '--max-trials', '10'
+    '--measurement-mode',
+    'time_windows',
+    '-p',
+    `${Math.round((seconds * 1000) / 3)}`,
+    '--stability-percentage',
+    '999',
+    '--max-trials',
+    '10',
   ]
   return ['-m', 'simple', '-i', transport === 'HTTP' ? 'http' : 'grpc', '-u', address, '-f', table, ...load, ...windows]
 }
 
 /** Rate and latencies of its table, in the names of the bench. */
 export function readTable(text) {
-  const [head, row] = text.trim().split('\n').map((line) => line.split(','))
+  const [head, row] = text
+    .trim()
+    .split('\n')
+    .map((line) => line.split(','))
   const value = (name) => {
     const number = Number(row?.[head.indexOf(name)])
     if (!Number.isFinite(number)) throw new Error(`perf_analyzer's table has no ${name}: ${text.trim().slice(0, 200)}`)
     return number
   }
   return {
-    rate: value('Inferences/Second'), p50: value('p50 latency'), p90: value('p90 latency'), p99: value('p99 latency'),
+    rate: value('Inferences/Second'),
+    p50: value('p50 latency'),
+    p90: value('p90 latency'),
+    p99: value('p99 latency'),
   }
 }

@@ -26,8 +26,12 @@ async function startTriton(name, command, args, env) {
     name,
     command,
     [
-      ...args, '--http-address=127.0.0.1', '--grpc-address=127.0.0.1', `--http-port=${http}`, `--grpc-port=${grpc}`,
-      '--allow-metrics=false'
+      ...args,
+      '--http-address=127.0.0.1',
+      '--grpc-address=127.0.0.1',
+      `--http-port=${http}`,
+      `--grpc-port=${grpc}`,
+      '--allow-metrics=false',
     ],
     { ready: answers(`http://127.0.0.1:${http}/v2/health/ready`), env, timeoutMs: 90_000, prompt: true },
   )
@@ -69,15 +73,19 @@ export async function startWheel(root, work, say, { name, write, packages = [], 
     name,
     binary,
     [
-      `--model-repository=${repository}`, `--backend-directory=${backends}`,
-      `--cache-directory=${join(server, 'caches')}`, ...flags
+      `--model-repository=${repository}`,
+      `--backend-directory=${backends}`,
+      `--cache-directory=${join(server, 'caches')}`,
+      ...flags,
     ],
     {
       ...env,
       PATH: `${environment.bin}:${process.env.PATH}`,
       PYTHONPATH: [environment.site, env.PYTHONPATH].filter(Boolean).join(':'),
       LD_LIBRARY_PATH: [
-        libraries, join(environment.site, 'nvidia_pytriton.libs'), process.env.LD_LIBRARY_PATH ?? ''
+        libraries,
+        join(environment.site, 'nvidia_pytriton.libs'),
+        process.env.LD_LIBRARY_PATH ?? '',
       ].join(':'),
     },
   )
@@ -87,7 +95,9 @@ export async function startWheel(root, work, say, { name, write, packages = [], 
 /** The same for most suites: models in Python, and one that is answered from the response cache. */
 export async function startPytriton(root, work, say) {
   const subject = await startWheel(root, work, say, {
-    name: 'Triton (Python backend)', write: writeRepository, flags: ['--cache-config=local,size=67108864'],
+    name: 'Triton (Python backend)',
+    write: writeRepository,
+    flags: ['--cache-config=local,size=67108864'],
   })
   // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of
   // the same process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
@@ -97,7 +107,7 @@ export async function startPytriton(root, work, say) {
       ...subject,
       models: named(['simple', 'identity', 'repeat', ...CHAIN_NAMES, ...Object.keys(SEQUENCED), ...PYTHON_MODELS]),
     },
-    cached
+    cached,
   ]
 }
 

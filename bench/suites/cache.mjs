@@ -23,7 +23,8 @@ async function checkHits(server, model) {
 export async function cache(ctx) {
   const workload = { ...workloads.simple, name: 'simple, cached', model: 'simple_cached' }
   const server = await startNereid(ctx.root, {
-    models: [workload.model], flags: ['--cache-config=local,size=67108864'],
+    models: [workload.model],
+    flags: ['--cache-config=local,size=67108864'],
   })
   try {
     const cells = []
@@ -34,7 +35,9 @@ export async function cache(ctx) {
       cells.push(...(await floors(own, 'cache', workload, transport, 'binary', loads)))
     }
     const measured = await ctx.runner.measure(
-      'response cache', cells.filter((x) => !BARE.includes(x.subject.name)), ctx,
+      'response cache',
+      cells.filter((x) => !BARE.includes(x.subject.name)),
+      ctx,
     )
     if (measured.some((x) => x.subject === server)) await checkHits(server, workload.model)
     return measured

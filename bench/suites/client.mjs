@@ -63,11 +63,13 @@ async function compare(ctx, python, url, transport, workload, c) {
     return {
       what: `${workload.name} over ${transport}, c=${c}`,
       rate: {
-        ours: of((run) => run.ours.rate), theirs: of((run) => run.theirs.rate),
+        ours: of((run) => run.ours.rate),
+        theirs: of((run) => run.theirs.rate),
         ratio: of((run) => run.ours.rate / run.theirs.rate),
       },
       cpuUs: {
-        ours: of((run) => run.ours.cpuUs), theirs: of((run) => run.theirs.cpuUs),
+        ours: of((run) => run.ours.cpuUs),
+        theirs: of((run) => run.theirs.cpuUs),
         ratio: of((run) => run.ours.cpuUs / run.theirs.cpuUs),
       },
     }
@@ -82,7 +84,10 @@ export async function client(ctx) {
   const server = await startNereid(ctx.root, { models: ['simple', 'identity', 'repeat'] })
   try {
     const rows = []
-    const transports = [['HTTP', `http://127.0.0.1:${server.http}`], ['gRPC', `grpc://127.0.0.1:${server.grpc}`]]
+    const transports = [
+      ['HTTP', `http://127.0.0.1:${server.http}`],
+      ['gRPC', `grpc://127.0.0.1:${server.grpc}`],
+    ]
     for (const [transport, url] of transports) {
       for (const workload of WORKLOADS) {
         for (const c of CONCURRENCY) {

@@ -35,8 +35,7 @@ const [REQUESTS_MAX, REQUEST_BYTES_MAX] = [200, 32 << 20]
 const BUDGETS = { tokens: [1, 256, 1024], requests: [1, 8, 32] }
 const TOLERANCE = 2e-3
 const HERE = join(GENERATED, 'compute')
-const secondsOf = (ctx, name) =>
-  (ctx.quick ? ctx.seconds : Math.max(ctx.seconds, NETWORKS[name].seconds))
+const secondsOf = (ctx, name) => (ctx.quick ? ctx.seconds : Math.max(ctx.seconds, NETWORKS[name].seconds))
 
 /** Token ids, a mask of ones, types of zeros: what an input's name says. */
 const tokens = (lengthOf) => (inputs, i) =>
@@ -45,22 +44,36 @@ const tokens = (lengthOf) => (inputs, i) =>
     const same = /mask/.test(name) ? 1 : /type/.test(name) ? 0 : null
     return same === null ? randomTensor(name, datatype, shape, i) : tensor(name, datatype, shape, () => same)
   })
-const floats = (...shape) => (inputs, i) => inputs.map(({ name }) => randomTensor(name, 'FP32', shape, i))
+const floats =
+  (...shape) =>
+  (inputs, i) =>
+    inputs.map(({ name }) => randomTensor(name, 'FP32', shape, i))
 const varied = tokens((i) => workloads.textLength(i, 128))
 
 /** `file` is below DIR, `make` the one without DIR; `seconds` of a repetition are enough for some windows. */
 export const NETWORKS = {
   minilm: { title: 'MiniLM, texts', file: 'minilm', isText: true, seconds: 2 },
   minilm_tokens: {
-    title: 'MiniLM, tokens', file: 'minilm/model.onnx', make: () => miniLm({ isText: true }), varied, seconds: 2,
+    title: 'MiniLM, tokens',
+    file: 'minilm/model.onnx',
+    make: () => miniLm({ isText: true }),
+    varied,
+    seconds: 2,
   },
   bert: {
-    title: 'BERT base, 128 tokens', file: 'bert.onnx', make: () => bertBase({ isText: true }),
-    inputs: tokens(() => 128), seconds: 6,
+    title: 'BERT base, 128 tokens',
+    file: 'bert.onnx',
+    make: () => bertBase({ isText: true }),
+    inputs: tokens(() => 128),
+    seconds: 6,
   },
   bert_varied: { title: 'BERT base, 8–128 tokens', file: 'bert.onnx', varied, seconds: 5 },
   resnet50: {
-    title: 'ResNet-50', file: 'resnet50.onnx', make: resnet50, inputs: floats(1, 3, 224, 224), seconds: 4,
+    title: 'ResNet-50',
+    file: 'resnet50.onnx',
+    make: resnet50,
+    inputs: floats(1, 3, 224, 224),
+    seconds: 4,
   },
   ocr: { title: 'RapidOCR detection, 640 px', file: 'ocr.onnx', inputs: floats(1, 3, 640, 640), seconds: 5 },
   mlp: { title: 'MLP of 1 ms', make: wide, inputs: floats(1, 1024), seconds: 1 },
@@ -98,7 +111,12 @@ async function repositoryOf(ctx, name, path, settings = []) {
 /** Starts a server of one network. A setting that begins with `--` is a flag; others are parameters of the model. */
 async function serve(ctx, name, path, { settings = [], ...more }) {
   const isFlag = (one) => one.startsWith('--')
-  const repository = await repositoryOf(ctx, name, path, settings.filter((one) => !isFlag(one)))
+  const repository = await repositoryOf(
+    ctx,
+    name,
+    path,
+    settings.filter((one) => !isFlag(one)),
+  )
   return startNereid(ctx.root, { repository, models: [name], flags: settings.filter(isFlag), ...more })
 }
 
@@ -133,7 +151,11 @@ async function requestsOf(name, path, http) {
   const isVaried = network.varied !== undefined
   writeFileSync(spec, JSON.stringify({ model: path, varied: isVaried, requests: placed, data }))
   const workload = {
-    name, model: name, inputs: all[0], outputs: outputs.map((o) => o.name), tolerance: TOLERANCE,
+    name,
+    model: name,
+    inputs: all[0],
+    outputs: outputs.map((o) => o.name),
+    tolerance: TOLERANCE,
     vary: (i) => ({ ...workload, id: ID, inputs: all[i % count], expected: undefined }),
   }
   return { spec, script: 'compute_loop.py', budgets: BUDGETS[isVaried ? 'tokens' : 'requests'], workload }
@@ -142,8 +164,18 @@ async function requestsOf(name, path, http) {
 async function startFastApi(ctx, python, spec, expected) {
   const [http] = await freePorts(1)
   const args = [
-    '-m', 'uvicorn', '--app-dir', join(ctx.root, 'bench/peers'), 'fastapi_compute:app', '--host', '127.0.0.1',
-    '--port', `${http}`, '--no-access-log', '--log-level', 'warning'
+    '-m',
+    'uvicorn',
+    '--app-dir',
+    join(ctx.root, 'bench/peers'),
+    'fastapi_compute:app',
+    '--host',
+    '127.0.0.1',
+    '--port',
+    `${http}`,
+    '--no-access-log',
+    '--log-level',
+    'warning',
   ]
   const { child } = await start(FASTAPI, python, args, {
     ready: answers(`http://127.0.0.1:${http}/ready`),
@@ -153,7 +185,9 @@ async function startFastApi(ctx, python, spec, expected) {
   const custom = ({ input, inputs }) => {
     if (input !== undefined) return { path: '/embed', body: Buffer.from(JSON.stringify({ input })) }
     return {
-      path: '/infer', body: Buffer.concat(inputs.map((t) => t.data)), headers: { tensors: inputs.map(form).join() },
+      path: '/infer',
+      body: Buffer.concat(inputs.map((t) => t.data)),
+      headers: { tensors: inputs.map(form).join() },
     }
   }
   const how = { transport: 'HTTP', form: 'binary', tolerance: TOLERANCE }
@@ -231,7 +265,10 @@ async function beside(ctx, name, path, python, ends) {
 async function besideItself(ctx, name, path, condition, group, ends) {
   const settings = ctx.computeBaseline.split(';')
   const cells = []
-  for (const [subject, more] of [[SERVED, {}], [BEFORE, { settings }]]) {
+  for (const [subject, more] of [
+    [SERVED, {}],
+    [BEFORE, { settings }],
+  ]) {
     const server = await serve(ctx, name, path, { ...more, name: subject, ...(group && { group: group.directory }) })
     ends.push(server)
     const { workload } = await requestsOf(name, path, server.http)
@@ -256,7 +293,11 @@ async function measured(ctx, title, make) {
 export async function compute(ctx) {
   mkdirSync(HERE, { recursive: true })
   const packages = [
-    `onnxruntime==${onnxruntimeVersion(ctx.root)}`, 'tokenizers==0.23.3', 'numpy', 'fastapi==0.165.0', 'uvicorn==0.54.0'
+    `onnxruntime==${onnxruntimeVersion(ctx.root)}`,
+    'tokenizers==0.23.3',
+    'numpy',
+    'fastapi==0.165.0',
+    'uvicorn==0.54.0',
   ]
   const { python } = await peerEnvironment(ctx.root, 'compute', packages, ctx.say)
   const cells = []

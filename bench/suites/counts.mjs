@@ -41,22 +41,25 @@ async function rowsOf(server, ctx) {
     row('http', 'simple over HTTP, 8 at a time', many, workloads.simple, 'HTTP', { c: 8 }),
     row('grpc', 'simple over gRPC, 8 connections', many, workloads.simple, 'gRPC', { c: 8 }),
     row('streams', 'simple over gRPC, 4 connections × 8 streams', many, workloads.simple, 'gRPC', {
-      c: 32, connections: 4, streams: 8,
+      c: 32,
+      connections: 4,
+      streams: 8,
     }),
     row('shm', '16 MiB through shared memory, ONNX identity', some, onnx, 'HTTP', await through(onnx)),
     row('control', '16 MiB through shared memory, our own identity', some, own, 'HTTP', await through(own)),
     row('large http', '16 MiB over HTTP, ONNX identity', few, onnx, 'HTTP', { c: 1 }),
     // A name as long as the other's, so that the same bytes come with the head.
     row(
-      'chain', '16 MiB over HTTP, through three steps of an ensemble, ONNX identity', few,
-      { ...chained, name: 'three steps, 16 MiB' }, 'HTTP', { c: 1 },
+      'chain',
+      '16 MiB over HTTP, through three steps of an ensemble, ONNX identity',
+      few,
+      { ...chained, name: 'three steps, 16 MiB' },
+      'HTTP',
+      { c: 1 },
     ),
   ]
   if (ctx.quick) return rows
-  return [
-    ...rows,
-    row('large grpc', '16 MiB over gRPC, ONNX identity', few, onnx, 'gRPC', { c: 1 }),
-  ]
+  return [...rows, row('large grpc', '16 MiB over gRPC, ONNX identity', few, onnx, 'gRPC', { c: 1 })]
 }
 
 /**
@@ -81,7 +84,8 @@ function spreads(list) {
     .map((name) => [name, spread(list.map((s) => s.calls[name] ?? 0)).median])
     .filter(([, n]) => n >= 0.001)
   return {
-    ...Object.fromEntries(keys.map((key) => [key, spread(list.map((s) => s[key]))])), calls: Object.fromEntries(calls),
+    ...Object.fromEntries(keys.map((key) => [key, spread(list.map((s) => s[key]))])),
+    calls: Object.fromEntries(calls),
   }
 }
 
@@ -89,12 +93,18 @@ export async function counts(ctx) {
   ctx.say('counts per request …')
   const directory = join(ctx.work, 'counts')
   const library = buildShim(directory)
-  const module = join(ctx.root, 'native', readdirSync(join(ctx.root, 'native')).find((name) => name.endsWith('.node')))
+  const module = join(
+    ctx.root,
+    'native',
+    readdirSync(join(ctx.root, 'native')).find((name) => name.endsWith('.node')),
+  )
   const shim = new Shim(library, directory, module)
   const built = statSync(module).mtimeMs
   const server = await startNereid(ctx.root, {
-    models: ['simple', 'identity_onnx', 'identity', 'chain_onnx_x3'], flags: ['--allow-client-shm=true'],
-    name: 'Nereid, counted', env: shim.env,
+    models: ['simple', 'identity_onnx', 'identity', 'chain_onnx_x3'],
+    flags: ['--allow-client-shm=true'],
+    name: 'Nereid, counted',
+    env: shim.env,
   })
   const { pid } = server.child
   const drive = async (one, requests) => {
@@ -142,7 +152,8 @@ export async function counts(ctx) {
         })
       }
       const images = IMAGES.map((image) => [
-        image, spreads(found.map((f) => summarise(f.counters[image], systemCalls)))
+        image,
+        spreads(found.map((f) => summarise(f.counters[image], systemCalls))),
       ])
       out.push({
         key,
@@ -156,7 +167,8 @@ export async function counts(ctx) {
       })
     }
     checkSight(out)
-    if (!ctx.quick) await works('addr2line', async () => {
+    if (!ctx.quick)
+      await works('addr2line', async () => {
         if (statSync(module).mtimeMs !== built)
           throw new Error('the native module was rebuilt meanwhile: its addresses have other names now')
         nameStacks(out, module)
@@ -193,7 +205,10 @@ async function stacks(shim, one, requests, drive) {
 
 /** Gives every row its `sites`: all families of allocations, and the copies that move most. */
 function nameStacks(rows, module) {
-  const named = families(rows.map((r) => r.stacks), module)
+  const named = families(
+    rows.map((r) => r.stacks),
+    module,
+  )
   rows.forEach((row, i) => {
     const copies = named[i].filter((f) => f.kind === 'copy').toSorted((a, b) => b.bytes - a.bytes)
     row.sites = [...named[i].filter((f) => f.kind === 'allocation'), ...copies.slice(0, COPIERS_MAX)]

@@ -20,7 +20,9 @@ const TICKS = 100
 /** CPU of a process in microseconds, threads that ended included; null once it is gone. */
 function clientCpu(pid) {
   try {
-    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) /s, '').split(' ')
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+      .replace(/^.*\) /s, '')
+      .split(' ')
     return ((Number(fields[11]) + Number(fields[12])) * 1e6) / TICKS
   } catch {
     return null
@@ -63,7 +65,13 @@ async function account(server, work) {
   const requests = (await served(server)) - count
   const cpuUs = cpuBetween(cpu, after) / Math.max(1, requests)
   return {
-    p999: null, errors: 0, unsent: 0, cpuMainUs: cpuUs, ...figures, requests, cpuUs,
+    p999: null,
+    errors: 0,
+    unsent: 0,
+    cpuMainUs: cpuUs,
+    ...figures,
+    requests,
+    cpuUs,
     clientCpuUs: client / Math.max(1, requests),
   }
 }
@@ -78,7 +86,10 @@ export async function crosscheck(ctx) {
   }
   const cells = []
   for (const transport of ['HTTP', 'gRPC']) {
-    for (const load of [{ c: 8, rate: null }, { c: 64, rate: RATE }]) {
+    for (const load of [
+      { c: 8, rate: null },
+      { c: 64, rate: RATE },
+    ]) {
       const asked = cell('crosscheck', { ...ctx.nereid, name: 'our generator' }, workloads.simple, transport, load)
       if (ctx.runner.wanted([asked]).length === 0) continue
       await ctx.runner.prepare(asked)
@@ -87,12 +98,19 @@ export async function crosscheck(ctx) {
           const { target, connections, streams } = asked
           const words = { ...target, connections, streams, rate: load.rate ?? 0, duration: seconds, warmup: 0 }
           const { text, cpu } = await generate(ctx.binary, [
-            'load', ...Object.entries(words).map(([name, value]) => `--${name}=${value}`)
+            'load',
+            ...Object.entries(words).map(([name, value]) => `--${name}=${value}`),
           ])
           const r = JSON.parse(text)
           const figures = {
-            rate: r.rate, p50: r.p50_us, p90: r.p90_us, p99: r.p99_us, p999: r.p999_us, errors: r.errors,
-            unsent: r.unsent, firstError: r.first_error,
+            rate: r.rate,
+            p50: r.p50_us,
+            p90: r.p90_us,
+            p99: r.p99_us,
+            p999: r.p999_us,
+            errors: r.errors,
+            unsent: r.unsent,
+            firstError: r.first_error,
           }
           return { figures, client: cpu }
         })
@@ -103,7 +121,9 @@ export async function crosscheck(ctx) {
           // A table of an earlier run must not be read as this one's.
           rmSync(table, { force: true })
           const { cpu } = await generate(
-            analyzer.path, perfAnalyzerArguments({ transport, address, ...load, seconds, table }), analyzer.env,
+            analyzer.path,
+            perfAnalyzerArguments({ transport, address, ...load, seconds, table }),
+            analyzer.env,
           )
           return { figures: readTable(readFileSync(table, 'utf8')), client: cpu }
         })
@@ -111,7 +131,10 @@ export async function crosscheck(ctx) {
         { ...asked, run: ours },
         {
           ...cell(
-            'crosscheck', { ...ctx.nereid, name: `perf_analyzer ${analyzer.version}` }, workloads.simple, transport,
+            'crosscheck',
+            { ...ctx.nereid, name: `perf_analyzer ${analyzer.version}` },
+            workloads.simple,
+            transport,
             load,
           ),
           run: theirs,

@@ -10,7 +10,10 @@ import * as workloads from '../workloads.mjs'
 
 export const PORT = 'Nereid (port)'
 const OUTER = {
-  'inside node:http': 'node:http', 'inside Fastify': 'fastify', 'behind fetch': 'fetch', 'inside grpc-js': 'grpc-js',
+  'inside node:http': 'node:http',
+  'inside Fastify': 'fastify',
+  'behind fetch': 'fetch',
+  'inside grpc-js': 'grpc-js',
 }
 /** Protocols over which a server is measured. */
 const transports = (name) => (name === PORT ? ['HTTP', 'gRPC'] : [OUTER[name] === 'grpc-js' ? 'gRPC' : 'HTTP'])

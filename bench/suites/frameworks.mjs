@@ -18,18 +18,30 @@ import * as workloads from '../workloads.mjs'
 /** Packages of each family of models, and the command that installs them. */
 export const FAMILIES = [
   {
-    name: 'pytorch', title: 'PyTorch', script: 'pytorch_loop.py', modules: ['torch', 'numpy'], packages: 'torch numpy',
+    name: 'pytorch',
+    title: 'PyTorch',
+    script: 'pytorch_loop.py',
+    modules: ['torch', 'numpy'],
+    packages: 'torch numpy',
     threads: 'INTRA_OP_THREAD_COUNT',
   },
   {
-    name: 'openvino', title: 'OpenVINO', script: 'openvino_loop.py', modules: ['openvino', 'numpy'],
-    packages: 'openvino numpy', threads: 'INFERENCE_NUM_THREADS',
+    name: 'openvino',
+    title: 'OpenVINO',
+    script: 'openvino_loop.py',
+    modules: ['openvino', 'numpy'],
+    packages: 'openvino numpy',
+    threads: 'INFERENCE_NUM_THREADS',
     // Otherwise it computes in BF16 where the processor has it, and is compared with what PyTorch makes of FP32.
     settings: { INFERENCE_PRECISION_HINT: 'F32' },
   },
   {
-    name: 'trees', title: 'Trees', script: 'trees_loop.py', modules: ['xgboost', 'treelite', 'numpy'],
-    packages: 'xgboost-cpu treelite numpy', threads: null,
+    name: 'trees',
+    title: 'Trees',
+    script: 'trees_loop.py',
+    modules: ['xgboost', 'treelite', 'numpy'],
+    packages: 'xgboost-cpu treelite numpy',
+    threads: null,
   },
 ]
 
@@ -37,8 +49,11 @@ export const LOOP = (title) => `bare loop of ${title}`
 export const SERVED = (title) => `Nereid, ${title}`
 /** Names of workloads. */
 export const [DEEP, BATCHED, ALONE, BUILT_IN, PASSED] = [
-  'deep network', 'small network, dynamic batching', 'small network, no batching', 'identity 4 KiB, built in',
-  'identity 4 KiB'
+  'deep network',
+  'small network, dynamic batching',
+  'small network, no batching',
+  'identity 4 KiB, built in',
+  'identity 4 KiB',
 ]
 export const DEEP_CONCURRENCY = [1, 2]
 export const BATCH_CONCURRENCY = 16
@@ -86,8 +101,10 @@ async function networks(ctx, family, python, repository, loop) {
   const names = ['deep', 'mlp', 'mlp_plain', 'identity'].map((model) => `${family.name}_${model}`)
   const [deep, mlp, plain, identity] = names
   const server = await startNereid(ctx.root, {
-    repository: [MODELS, repository], models: ['identity', ...names],
-    flags: [`--backend-config=python,python-executable=${python}`], name: SERVED(family.title),
+    repository: [MODELS, repository],
+    models: ['identity', ...names],
+    flags: [`--backend-config=python,python-executable=${python}`],
+    name: SERVED(family.title),
   })
   try {
     const cells = []
@@ -118,13 +135,19 @@ export function rowsOf(repository, rows) {
   const input = (i) => {
     const from = first(i)
     return {
-      name: 'input__0', datatype: 'FP32', shape: [rows, FEATURES],
+      name: 'input__0',
+      datatype: 'FP32',
+      shape: [rows, FEATURES],
       data: data.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES),
     }
   }
   const workload = {
-    name: TREES(rows), model: 'trees', inputs: [input(0)], outputs: ['output__0'],
-    expected: [predicted(0)], tolerance: 1e-4,
+    name: TREES(rows),
+    model: 'trees',
+    inputs: [input(0)],
+    outputs: ['output__0'],
+    expected: [predicted(0)],
+    tolerance: 1e-4,
   }
   const vary = (i) => ({ ...workload, id: ID, inputs: [input(i)], expected: undefined, wanted: [predicted(i)] })
   return { ...workload, vary }
@@ -149,8 +172,10 @@ async function withEvaluation(ctx, one) {
 /** Configuration of the trees that trees_loop.py wrote. */
 export function writeTrees(repository) {
   const text = [
-    'backend: "fil"\nmax_batch_size: 4096\n', parameter('model_type', 'xgboost_json'),
-    parameter('is_classifier', 'false'), parameter('cpu_nthread', 1),
+    'backend: "fil"\nmax_batch_size: 4096\n',
+    parameter('model_type', 'xgboost_json'),
+    parameter('is_classifier', 'false'),
+    parameter('cpu_nthread', 1),
   ].join('')
   writeModel(repository, 'trees', { config: text })
 }

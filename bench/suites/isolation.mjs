@@ -80,14 +80,20 @@ async function blockedThread(ctx, options) {
   // The generator takes its time to start and to drain; the block must outlast that.
   const blockMs = options.seconds * 1000 + 700
   const started = await start(
-    'Nereid in process', process.execPath, [join(ctx.root, 'bench/isolation/shell.mjs'), TWO],
+    'Nereid in process',
+    process.execPath,
+    [join(ctx.root, 'bench/isolation/shell.mjs'), TWO],
     { ready: /ready (\d+) (\d+)/, env: { BENCH_BLOCK_MS: `${blockMs}` }, cwd: ctx.root },
   )
   const [, http, grpc] = started.match.map(Number)
   const shell = subject('Nereid in process', started.child, { http, grpc })
   const quiet = cell('isolation', shell, workloads.simple, 'HTTP', { c: 16, rate: RATE })
   const block = (signal, word) => async () => {
-    const lines = () => started.output().split('\n').filter((l) => l.startsWith(word)).length
+    const lines = () =>
+      started
+        .output()
+        .split('\n')
+        .filter((l) => l.startsWith(word)).length
     const before = lines()
     process.kill(shell.child.pid, signal)
     await sleep(20)
@@ -102,7 +108,9 @@ async function blockedThread(ctx, options) {
   const rows = [
     { name: 'JavaScript thread blocked (asleep)', begin: block('SIGHUP', 'slept'), control: CONTROL.nothing },
     {
-      name: 'JavaScript thread blocked (computing)', begin: block('SIGUSR2', 'computed'), control: CONTROL.computes,
+      name: 'JavaScript thread blocked (computing)',
+      begin: block('SIGUSR2', 'computed'),
+      control: CONTROL.computes,
       note: `takes one of ${ctx.cpus} cores away as well`,
     },
   ]
@@ -151,7 +159,8 @@ async function scrapedMetrics(ctx, options) {
  */
 async function besideWork(ctx, { asked, bystander, probes, disturb, name, options }) {
   const cells = probes.map(({ of, workload, c, rate }) => ({
-    of, pair: [asked, bystander].map((s) => cell('isolation', s, workload, 'HTTP', { c, rate })),
+    of,
+    pair: [asked, bystander].map((s) => cell('isolation', s, workload, 'HTTP', { c, rate })),
   }))
   for (const { pair } of cells) {
     for (const one of pair) {
@@ -234,9 +243,14 @@ async function heavyClients(ctx, options) {
   const rows = []
   for (const client of HEAVY_CLIENTS) {
     const { body, headers } = client.make()
-    const headerText = Object.entries(headers).map(([k, v]) => `${k}: ${v}`).join(';')
+    const headerText = Object.entries(headers)
+      .map(([k, v]) => `${k}: ${v}`)
+      .join(';')
     const args = {
-      address: `127.0.0.1:${asked.http}`, method: client.method, paths: client.path, body: ctx.generator.file(body),
+      address: `127.0.0.1:${asked.http}`,
+      method: client.method,
+      paths: client.path,
+      body: ctx.generator.file(body),
       headers: headerText,
     }
     const disturb = () => ctx.generator.beside('ask', args)
@@ -271,12 +285,16 @@ async function manyModels(ctx, options) {
   }
   await Promise.all([one, many].map((s) => end(s.child)))
   return {
-    rows, idleThreads: extraThreads, idleModels: MANY_COUNT - 1, restingMiB: { one: resting[0], many: resting[1] },
+    rows,
+    idleThreads: extraThreads,
+    idleModels: MANY_COUNT - 1,
+    restingMiB: { one: resting[0], many: resting[1] },
   }
 }
 
 export async function isolation(ctx) {
-  const options = ctx.quick ? { repetitions: 2, pairs: 1, seconds: 0.5, besideSeconds: 0.5 }
+  const options = ctx.quick
+    ? { repetitions: 2, pairs: 1, seconds: 0.5, besideSeconds: 0.5 }
     : { repetitions: Math.max(15, ctx.repetitions), pairs: 5, seconds: 1, besideSeconds: 4 }
   ctx.say('isolation …')
   const attempt = (part) =>
@@ -288,7 +306,10 @@ export async function isolation(ctx) {
   const loads = (await attempt(otherModelLoads)) ?? []
   const asked = await attempt(heavyClients)
   return {
-    latency, heavy: [...loads, ...(asked?.rows ?? [])], many: await attempt(manyModels), holdMs: asked?.holdMs ?? null,
+    latency,
+    heavy: [...loads, ...(asked?.rows ?? [])],
+    many: await attempt(manyModels),
+    holdMs: asked?.holdMs ?? null,
     scriptRuns: latency[0]?.scriptRuns ?? null,
   }
 }
@@ -312,8 +333,14 @@ async function largeBodies(ctx, { seconds, quietSeconds }) {
   const after = resident()
   await end(server.child)
   return {
-    seconds, quietSeconds, beforeMiB: before, loadedMiB: loaded, peakMiB: peak, afterMiB: after,
-    growthMiB: after - before, errors,
+    seconds,
+    quietSeconds,
+    beforeMiB: before,
+    loadedMiB: loaded,
+    peakMiB: peak,
+    afterMiB: after,
+    growthMiB: after - before,
+    errors,
   }
 }
 
@@ -343,7 +370,9 @@ async function loadingMemory(ctx) {
   ctx.say(`memory of loading ${model} …`)
   const file = join(MODELS, model, '1/model.onnx')
   const bare = await start(
-    'bare session', process.execPath, [join(ctx.root, 'bench/isolation/bare_session.mjs'), file],
+    'bare session',
+    process.execPath,
+    [join(ctx.root, 'bench/isolation/bare_session.mjs'), file],
     { ready: /loaded (.*)\n/, cwd: ctx.root },
   )
   const [bareBefore, barePeak, bareRest] = bare.match[1].split(' ').map(Number)
@@ -353,7 +382,8 @@ async function loadingMemory(ctx) {
   const before = memoryMiB(pids, 'VmRSS')
   const ask = async (what) => {
     const answer = await fetch(`http://127.0.0.1:${server.http}/v2/repository/models/${model}/${what}`, {
-      method: 'POST', body: '{}',
+      method: 'POST',
+      body: '{}',
     })
     if (!answer.ok) throw new Error(`${what} of ${model}: ${await answer.text()}`)
   }
@@ -390,7 +420,8 @@ async function loadingMemory(ctx) {
 export async function memory(ctx) {
   const loading = await loadingMemory(ctx)
   const bodies = await largeBodies(
-    ctx, ctx.quick ? { seconds: 4, quietSeconds: 4 } : { seconds: 600, quietSeconds: 60 },
+    ctx,
+    ctx.quick ? { seconds: 4, quietSeconds: 4 } : { seconds: 600, quietSeconds: 60 },
   )
   return { bodies, loading, secondInstance: ctx.quick ? null : await secondInstance(ctx) }
 }
@@ -408,4 +439,3 @@ export async function startUp(ctx) {
   }
   return { readyMs: spread(times), restingMiB: spread(resting) }
 }
-

@@ -22,13 +22,19 @@ export async function batching(ctx) {
         const subject = { ...ctx.nereid, name: `Nereid, ${variant}` }
         cells.push(
           cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', {
-            c, seconds, variant, times,
+            c,
+            seconds,
+            variant,
+            times,
           }),
         )
       }
     }
   }
-  const both = (name) => [['learned batching', name], ['no batching', `${name}_plain`]]
+  const both = (name) => [
+    ['learned batching', name],
+    ['no batching', `${name}_plain`],
+  ]
   // Thousands of requests a second: a second says as much as two.
   const mlpSeconds = ctx.quick ? ctx.seconds : Math.min(ctx.seconds, 1)
   add(workloads.mlp, both('mlp'), ctx.quick ? [1, 64] : [1, 2, 4, 8, 16, 32, 64, 128], mlpSeconds)
@@ -37,10 +43,18 @@ export async function batching(ctx) {
     add(workloads.minilm, both('minilm'), [1, 2, 4, 8, 16], 3)
     const waiting = [
       ...DELAYS.map((delay) => ({
-        delay, make: workloads.mlp, model: `mlp_delay_${delay}`, list: [1, 8, 32, 128], seconds: mlpSeconds,
+        delay,
+        make: workloads.mlp,
+        model: `mlp_delay_${delay}`,
+        list: [1, 8, 32, 128],
+        seconds: mlpSeconds,
       })),
       ...MINILM_DELAYS.map((delay) => ({
-        delay, make: workloads.minilm, model: delayVariant('minilm', delay), list: [1, 4, 16], seconds: 2,
+        delay,
+        make: workloads.minilm,
+        model: delayVariant('minilm', delay),
+        list: [1, 4, 16],
+        seconds: 2,
       })),
     ]
     strict = await startNereid(ctx.root, {
@@ -91,8 +105,16 @@ export function ortCell(ctx, workload, [callers, intra], { suite, times }) {
       const r = JSON.parse(stdout)
       const us = (one) => (times === 1 ? one : null)
       return {
-        rate: r.rate / times, p50: us(r.p50_us), p90: us(r.p90_us), p99: us(r.p99_us), p999: us(r.p999_us),
-        requests: r.requests, errors: r.errors, unsent: 0, cpuUs: null, cpuMainUs: null,
+        rate: r.rate / times,
+        p50: us(r.p50_us),
+        p90: us(r.p90_us),
+        p99: us(r.p99_us),
+        p999: us(r.p999_us),
+        requests: r.requests,
+        errors: r.errors,
+        unsent: 0,
+        cpuUs: null,
+        cpuMainUs: null,
       }
     },
   }

@@ -19,7 +19,10 @@ export async function floors(ctx, suite, workload, transport, form, loads) {
   const answer = await ctx.runner.prepare(asked)
   for (const name of wanted) {
     const subject = await ctx.floors.get(
-      name, `${workload.name} ${form}`, answer, form === 'binary' ? (workload.bytes ?? 0) : 0,
+      name,
+      `${workload.name} ${form}`,
+      answer,
+      form === 'binary' ? (workload.bytes ?? 0) : 0,
     )
     for (const load of loads) cells.push(cell(suite, subject, workload, transport, { form, ...load }))
   }
@@ -48,7 +51,11 @@ export async function front(ctx) {
   // Targets compare Nereid with an echo.
   const isJudged = ({ subject: { name }, c, traffic }) =>
     !ctx.quick && c > 1 && traffic === 'varied' && ['Nereid', 'hyper echo', 'h2 echo'].includes(name)
-  return ctx.runner.measure('small requests', kept.map((x) => ({ ...x, times: isJudged(x) ? 3 : 1 })), ctx)
+  return ctx.runner.measure(
+    'small requests',
+    kept.map((x) => ({ ...x, times: isJudged(x) ? 3 : 1 })),
+    ctx,
+  )
 }
 
 const LARGE = 16 << 20
@@ -76,7 +83,8 @@ export async function sizes(ctx) {
   // Each server has regions of its own: two writers must not make each other's output look right.
   for (const [i, subject] of [ctx.nereid, ...ctx.tritons].entries()) {
     const workload = workloads.identity(
-      LARGE, subject.models?.identity_onnx === undefined && subject !== ctx.nereid ? 'identity' : 'identity_onnx',
+      LARGE,
+      subject.models?.identity_onnx === undefined && subject !== ctx.nereid ? 'identity' : 'identity_onnx',
     )
     const wanted = cell('sizes', subject, workload, 'HTTP', { form: 'shm', c: 1 })
     if (
@@ -118,7 +126,10 @@ export async function curves(ctx, frontCells) {
         for (const subject of [ctx.nereid, triton]) {
           cells.push(
             cell('curves', subject, workloads.simple, transport, {
-              ...load(theirs * share), share, of: 'Triton', times: times(share),
+              ...load(theirs * share),
+              share,
+              of: 'Triton',
+              times: times(share),
             }),
           )
         }
@@ -144,4 +155,3 @@ async function saturation(ctx, subject, transport) {
   await ctx.runner.prepare(one)
   return (await ctx.generator.run(one, 1)).rate
 }
-

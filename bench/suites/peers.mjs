@@ -22,7 +22,13 @@ import { embeds, onnxruntimeVersion, words, writeTexts } from './text.mjs'
 
 export const PEERS_CONCURRENCY = [1, 8, 32]
 export const [TRITON, FASTAPI, LITSERVE, UWS, FASTIFY, SENTENCES, ECHO] = [
-  'Triton', 'FastAPI', 'LitServe', 'uWebSockets.js', 'Fastify', 'FastAPI + sentence-transformers', 'hyper echo'
+  'Triton',
+  'FastAPI',
+  'LitServe',
+  'uWebSockets.js',
+  'Fastify',
+  'FastAPI + sentence-transformers',
+  'hyper echo',
 ]
 /** Names of the models, as workloads. */
 export const PEER_MODELS = { simple: 'small ONNX', texts: 'MiniLM', trees: '500 trees', code: 'Python' }
@@ -47,7 +53,9 @@ async function textsOf(ctx, python) {
     const text = Buffer.from(all[i % TEXTS_MANY])
     const data = Buffer.concat([Buffer.from(Uint32Array.of(text.length).buffer), text])
     return {
-      ...workload, input: `${text}`, inputs: [{ name: 'TEXT', datatype: 'BYTES', shape: [1, 1], data }],
+      ...workload,
+      input: `${text}`,
+      inputs: [{ name: 'TEXT', datatype: 'BYTES', shape: [1, 1], data }],
       wanted: [vectors.subarray(i * 1536, (i + 1) * 1536)],
     }
   }
@@ -74,31 +82,43 @@ async function modelsOf(ctx, python) {
   const repository = join(HERE, 'python')
   return {
     simple: async () => ({
-      workload: workloads.simple, file: join(MODELS, 'simple', '1', 'model.onnx'), settings: cores, io: PAIR,
+      workload: workloads.simple,
+      file: join(MODELS, 'simple', '1', 'model.onnx'),
+      settings: cores,
+      io: PAIR,
       nereid: () => startNereid(ctx.root, { models: ['simple'] }),
     }),
     texts: async () => ({
-      ...(await textsOf(ctx, python)), settings: ctx.cpus > 1 && !ctx.quick ? [...cores, [1, ctx.cpus]] : cores,
+      ...(await textsOf(ctx, python)),
+      settings: ctx.cpus > 1 && !ctx.quick ? [...cores, [1, ctx.cpus]] : cores,
       io: [[['TEXT', 'TYPE_STRING', [1]]], floats('VECTOR', [384])],
       nereid: async () => ({
         ...embeds(await startNereid(ctx.root, { repository: join(HERE, 'models'), models: ['minilm'] }), {}),
-        decode: vectorOf, verify: undefined, answersVary: false,
+        decode: vectorOf,
+        verify: undefined,
+        answersVary: false,
       }),
     }),
     trees: async () => {
       const { repository: trees, ...more } = await treesOf(ctx, python)
       return {
-        ...more, settings: cores, io: [floats('input__0', [40]), floats('output__0', [1])],
+        ...more,
+        settings: cores,
+        io: [floats('input__0', [40]), floats('output__0', [1])],
         nereid: () => startNereid(ctx.root, { repository: trees, models: ['trees'] }),
       }
     },
     code: async () => {
       writePython(ctx, repository, 'code', PAIR, ctx.cpus)
       return {
-        workload: { ...workloads.simple, model: 'code' }, file: '', settings: cores, io: PAIR,
+        workload: { ...workloads.simple, model: 'code' },
+        file: '',
+        settings: cores,
+        io: PAIR,
         nereid: () =>
           startNereid(ctx.root, {
-            repository, flags: [`--backend-config=python,python-executable=${python}`],
+            repository,
+            flags: [`--backend-config=python,python-executable=${python}`],
             env: modelOf(ctx, 'code', '', 1),
           }),
       }
@@ -110,7 +130,9 @@ async function modelsOf(ctx, python) {
 function writePython(ctx, directory, name, io, instances) {
   const more = `instance_group [ { count: ${instances} kind: KIND_CPU } ]\ndynamic_batching { }\n`
   const files = {
-    'model.py': 'peers/triton_model.py', 'models.py': 'peers/models.py', 'text_loop.py': 'frameworks/text_loop.py',
+    'model.py': 'peers/triton_model.py',
+    'models.py': 'peers/models.py',
+    'text_loop.py': 'frameworks/text_loop.py',
     'loops.py': 'frameworks/loops.py',
   }
   writeModel(directory, name, {
@@ -125,15 +147,21 @@ function writePython(ctx, directory, name, io, instances) {
 function startsOf(ctx, name, model, python) {
   const { workload, file, io } = model
   const ofPython = (start, peer, kind = name, program = python) => [
-    peer, (setting) => start(ctx, peer, program, kind, file, setting)
+    peer,
+    (setting) => start(ctx, peer, program, kind, file, setting),
   ]
   const triton = ([processes, threads]) =>
     startWheel(ctx.root, ctx.work, ctx.say, {
-      name: TRITON, write: (directory) => writePython(ctx, directory, workload.model, io, processes),
-      packages: [...LIBRARIES, onnxruntime(ctx)], env: modelOf(ctx, name, file, threads),
+      name: TRITON,
+      write: (directory) => writePython(ctx, directory, workload.model, io, processes),
+      packages: [...LIBRARIES, onnxruntime(ctx)],
+      env: modelOf(ctx, name, file, threads),
     })
   const starts = [[TRITON, triton], ofPython(startFastApi, FASTAPI), ofPython(startLitServe, LITSERVE)]
-  const ofNode = [[UWS, 'uws'], [FASTIFY, 'fastify']].map(([peer, main]) => [peer, () => startNode(ctx, peer, main)])
+  const ofNode = [
+    [UWS, 'uws'],
+    [FASTIFY, 'fastify'],
+  ].map(([peer, main]) => [peer, () => startNode(ctx, peer, main)])
   if (name === 'simple') starts.push(...ofNode)
   if (name === 'texts') starts.push([SENTENCES, (setting) => startSentences(ctx, setting)])
   return starts

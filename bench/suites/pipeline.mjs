@@ -24,7 +24,8 @@ export async function pipeline(ctx) {
         for (const model of models) {
           const workload = { ...workloads.identity(64, model), name: model }
           for (const subject of [
-            server, ...ctx.tritons.filter((t) => model in (t.models ?? {}) && t.name !== 'Triton (response cache)')
+            server,
+            ...ctx.tritons.filter((t) => model in (t.models ?? {}) && t.name !== 'Triton (response cache)'),
           ]) {
             // Triton writes the parameters of an ensemble's answer in any order.
             cells.push(cell('pipeline', subject, workload, transport, { c, answersVary: subject !== server }))

@@ -79,7 +79,8 @@ function cellsOf(ctx, subject) {
     }
     cells.push(
       streamCell(ctx, subject, transport, workloads.pythonPaced, PACED_STREAMS, {
-        suite: 'python', seconds: Math.max(ctx.seconds, 2),
+        suite: 'python',
+        seconds: Math.max(ctx.seconds, 2),
       }),
     )
     cells.push(streamCell(ctx, subject, transport, workloads.pythonBurst, 4, { suite: 'python' }))
@@ -114,7 +115,8 @@ async function idle(ctx, flags) {
     const before = cpuSnapshot(pids)
     await sleep(IDLE_SECONDS * 1000)
     return {
-      seconds: IDLE_SECONDS, processes: pids.length,
+      seconds: IDLE_SECONDS,
+      processes: pids.length,
       cpuUsPerSecond: cpuBetween(before, cpuSnapshot(pids)) / IDLE_SECONDS,
       pssMB: pids.reduce((sum, pid) => sum + pssMB(pid), 0),
     }
@@ -130,7 +132,9 @@ async function idlePeer(subject) {
   await sleep(IDLE_SECONDS * 1000)
   const used = cpuBetween(before, cpuSnapshot(pids))
   return {
-    subject: subject.name, processes: pids.length, cpuUsPerSecond: used / IDLE_SECONDS / pids.length,
+    subject: subject.name,
+    processes: pids.length,
+    cpuUsPerSecond: used / IDLE_SECONDS / pids.length,
     pssMB: spread(pids.map(pssMB)),
   }
 }

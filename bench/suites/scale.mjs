@@ -62,7 +62,8 @@ export async function scale(ctx) {
           { ...workloads.milliseconds(models[1]), name: 'millisecond' },
         ]) {
           const one = {
-            ...cell('scale', server, workload, transport, { c: n * shape.connections * shape.streams }), ...shape,
+            ...cell('scale', server, workload, transport, { c: n * shape.connections * shape.streams }),
+            ...shape,
             size: n,
           }
           if (ctx.runner.wanted([one]).length === 0) continue

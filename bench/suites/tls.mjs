@@ -11,7 +11,9 @@ import * as workloads from '../workloads.mjs'
 
 const LARGE = 16 << 20
 const FLAGS = ['http', 'grpc'].flatMap((port) => [
-  `--${port}-use-ssl=true`, `--${port}-server-cert=${CERTIFICATE}`, `--${port}-server-key=${KEY}`
+  `--${port}-use-ssl=true`,
+  `--${port}-server-cert=${CERTIFICATE}`,
+  `--${port}-server-key=${KEY}`,
 ])
 
 export async function tls(ctx) {

@@ -35,11 +35,12 @@ export function joinElements(elements: readonly (string | Uint8Array)[]): Uint8A
 export function splitElements(name: string, raw: Uint8Array): Uint8Array[] {
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength)
   const elements: Uint8Array[] = []
-  for (let at = 0; at < raw.length; ) {
+  for (let at = 0; at < raw.length;) {
     const end = at + 4 <= raw.length ? at + 4 + view.getUint32(at, true) : Infinity
     if (end > raw.length)
       throw new ClientError(
-        'PROTOCOL', `tensor '${name}': element ${elements.length} reaches past its ${raw.length} bytes`,
+        'PROTOCOL',
+        `tensor '${name}': element ${elements.length} reaches past its ${raw.length} bytes`,
       )
     elements.push(raw.subarray(at + 4, end))
     at = end

@@ -18,7 +18,8 @@ export class Call {
   asked = ''
 
   constructor(
-    options: CallOptions, { deadlineMs, requestId = '' }: { deadlineMs?: number | undefined; requestId?: string } = {},
+    options: CallOptions,
+    { deadlineMs, requestId = '' }: { deadlineMs?: number | undefined; requestId?: string } = {},
   ) {
     this.signal = options.signal ?? null
     this.headers = options.headers === undefined ? {} : checkHeaders(options.headers)

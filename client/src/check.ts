@@ -22,7 +22,8 @@ export function wrong(place: string, expected: string, found: unknown): ClientEr
 /** @throws {ClientError} `INVALID_ARG` */
 export function check(place: string, value: unknown, [is, expected, secret]: Rule): void {
   if (!is(value))
-    throw secret === undefined ? wrong(place, expected, value)
+    throw secret === undefined
+      ? wrong(place, expected, value)
       : invalid(`${place} must be ${expected}, got a value of type ${value === null ? 'null' : typeof value}`)
 }
 
@@ -70,7 +71,8 @@ export const OBJECT: Rule = [isObject, 'an object']
 const LIST: Rule = [Array.isArray, 'an array']
 export const TEXT: Rule = [isText, 'a string']
 export const TEXTS: Rule = [
-  (value) => Array.isArray(value) && value.length > 0 && value.every(isText), 'an array of at least one string'
+  (value) => Array.isArray(value) && value.length > 0 && value.every(isText),
+  'an array of at least one string',
 ]
 export const NAME: Rule = [(value) => isText(value) && value !== '', 'a string that is not empty']
 const FLAG: Rule = [(value) => typeof value === 'boolean', 'true or false']
@@ -81,11 +83,12 @@ const NUMBER: Rule = [(value) => typeof value === 'number' && value >= 0, 'a num
 const PEM: Rule = [isPem, 'a string or a Uint8Array', 'secret']
 const COMPRESSION: Rule = [(value) => value === 'gzip' || value === 'deflate', "'gzip' or 'deflate'"]
 const VERSION: Rule = [
-  (value) => isText(value) || (typeof value === 'number' && isWhole(value)), 'a string or an integer of at least 0'
+  (value) => isText(value) || (typeof value === 'number' && isWhole(value)),
+  'a string or an integer of at least 0',
 ]
 const SEQUENCE_ID: Rule = [
   (value) => value !== '' && (isText(value) || isWhole(value, 1)),
-  'a string that is not empty, or an integer from 1 to 18446744073709551615'
+  'a string that is not empty, or an integer from 1 to 18446744073709551615',
 ]
 /** A signal of another realm is valid too. */
 const SIGNAL: Rule = [(value) => isObject(value) && 'aborted' in value && 'addEventListener' in value, 'an AbortSignal']
@@ -139,7 +142,9 @@ export const SEQUENCE: Rules = { id: SEQUENCE_ID, start: FLAG, end: FLAG, versio
 export const REGION: Rules = { shared_memory_region: NAME, shared_memory_offset: WHOLE, shared_memory_byte_size: WHOLE }
 export const SYSTEM: Rules = { key: NAME, offset: WHOLE, byte_size: WHOLE }
 export const CUDA: Rules = {
-  raw_handle: [(value) => value instanceof Uint8Array, 'a Uint8Array'], device_id: WHOLE, byte_size: WHOLE,
+  raw_handle: [(value) => value instanceof Uint8Array, 'a Uint8Array'],
+  device_id: WHOLE,
+  byte_size: WHOLE,
 }
 
 const isSetting = (value: unknown): boolean =>
@@ -153,7 +158,7 @@ export const LOG_UPDATE: Rule = [
       typeof value === 'boolean' ||
       (typeof value === 'number' && isWhole(value, 0, 2n ** 32n - 1n)),
   ),
-  'an object of strings, booleans and integers from 0'
+  'an object of strings, booleans and integers from 0',
 ]
 /** @throws {ClientError} `INVALID_ARG` for a cyclic object, which JSON cannot represent */
 export function jsonOf(name: string, value: object): string {

@@ -3,7 +3,19 @@
 
 import { Call } from './call.js'
 import {
-  check, checkMembers, CUDA, jsonOf, LOG_UPDATE, NAME, OBJECT, OPTIONS, OUTPUT, REGION, SEQUENCE, SYSTEM, TEXT,
+  check,
+  checkMembers,
+  CUDA,
+  jsonOf,
+  LOG_UPDATE,
+  NAME,
+  OBJECT,
+  OPTIONS,
+  OUTPUT,
+  REGION,
+  SEQUENCE,
+  SYSTEM,
+  TEXT,
   TRACE_UPDATE,
 } from './check.js'
 import { ClientError, invalid } from './errors.js'
@@ -13,10 +25,23 @@ import { Retries } from './retry.js'
 import { Sequence } from './sequence.js'
 import { InferStream } from './stream.js'
 import {
-  embedBody, embeddingsOf, rankingOf, rerankBody, type EmbedOptions, type Embeddings, type Ranking, type RerankOptions,
+  embedBody,
+  embeddingsOf,
+  rankingOf,
+  rerankBody,
+  type EmbedOptions,
+  type Embeddings,
+  type Ranking,
+  type RerankOptions,
 } from './text.js'
 import {
-  modelsOf, type AnyModels, type InferName, type InputsOf, type ModelName, type OptionsOf, type ResultOf,
+  modelsOf,
+  type AnyModels,
+  type InferName,
+  type InputsOf,
+  type ModelName,
+  type OptionsOf,
+  type ResultOf,
   type TypedModels,
 } from './models.js'
 import type {
@@ -211,7 +236,8 @@ export class Client<M = AnyModels> {
 
   /** A sequence of requests; sets their id, START and END. */
   sequence<N extends InferName<M>>(
-    model: N, options: { id?: number | bigint | string; version?: string | number } = {},
+    model: N,
+    options: { id?: number | bigint | string; version?: string | number } = {},
   ): Sequence<M, N> {
     return new Sequence<M, N>(this, model, options)
   }
@@ -227,17 +253,22 @@ export class Client<M = AnyModels> {
       call,
       this.#attempts(call, () => this.#wire.stream(call)),
       async (model, inputs, more) => {
-      checkMembers('options', more, OPTIONS)
-      return await this.#request(call, model, inputs, more)
-    })
+        checkMembers('options', more, OPTIONS)
+        return await this.#request(call, model, inputs, more)
+      },
+    )
   }
 
   /** Sends one request to a decoupled model and yields its responses. gRPC only. Leaving the loop cancels it. */
   inferStream<N extends ModelName<M>>(
-    model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>,
+    model: N,
+    inputs: InputsOf<M, N>,
+    options?: OptionsOf<M, N>,
   ): AsyncGenerator<ResultOf<M, N>, void, undefined>
   async *inferStream(
-    model: string, inputs: unknown, options: InferOptions = {},
+    model: string,
+    inputs: unknown,
+    options: InferOptions = {},
   ): AsyncGenerator<unknown, void, undefined> {
     const stream = this.stream(options) as unknown as InferStream
     try {
@@ -262,7 +293,9 @@ export class Client<M = AnyModels> {
 
   /** Yields each response as it arrives. HTTP only. Leaving the loop cancels the request. */
   async *generateStream(
-    model: ModelName<M>, body: object, options: ModelOptions = {},
+    model: ModelName<M>,
+    body: object,
+    options: ModelOptions = {},
   ): AsyncGenerator<Record<string, unknown>, void, undefined> {
     const call = this.#start(options)
     check('model', model, NAME)

@@ -51,7 +51,8 @@ function parse(address: string): URL {
 }
 
 function headersOf(
-  url: URL, { key, keyHeader = 'authorization', headers = {} }: ConnectOptions,
+  url: URL,
+  { key, keyHeader = 'authorization', headers = {} }: ConnectOptions,
 ): Readonly<Record<string, string>> {
   const all: Record<string, string> = { ...headers }
   if (url.username !== '' || url.password !== '') {

@@ -71,8 +71,13 @@ export type Fault = 'client' | 'model' | 'server' | 'environment'
 
 /** Faults by code, for a response that names none; the others are the client's. */
 const FAULTS: { readonly [code in ErrorCode]?: Fault } = {
-  INTERNAL: 'server', UNKNOWN: 'server', UNAVAILABLE: 'server', PROTOCOL: 'server',
-  RESOURCE_EXHAUSTED: 'environment', UNREACHABLE: 'environment', DISCONNECTED: 'environment',
+  INTERNAL: 'server',
+  UNKNOWN: 'server',
+  UNAVAILABLE: 'server',
+  PROTOCOL: 'server',
+  RESOURCE_EXHAUSTED: 'environment',
+  UNREACHABLE: 'environment',
+  DISCONNECTED: 'environment',
 }
 
 const FAULT_NAMES: readonly Fault[] = ['client', 'model', 'server', 'environment']

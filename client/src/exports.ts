@@ -4,8 +4,20 @@ export { bfloat16, float16 } from './float16.js'
 export { Client, type CudaRegistration, type ModelOptions, type SystemRegistration } from './client.js'
 export { ClientError, type ErrorCode, type Fault } from './errors.js'
 export type {
-  AnyModels, InferName, InputsOf, ModelInput, ModelName, ModelType, OptionsOf, ResultOf, TypedInferOptions, TypedInputs,
-  TypedModel, TypedModels, TypedResult, TypedTensor,
+  AnyModels,
+  InferName,
+  InputsOf,
+  ModelInput,
+  ModelName,
+  ModelType,
+  OptionsOf,
+  ResultOf,
+  TypedInferOptions,
+  TypedInputs,
+  TypedModel,
+  TypedModels,
+  TypedResult,
+  TypedTensor,
 } from './models.js'
 export { InferResult, Tensor, type Class } from './tensor.js'
 export { InferStream, type StreamItem, type StreamOptions } from './stream.js'

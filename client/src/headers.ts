@@ -6,8 +6,16 @@ const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 /** Headers of the protocol itself. */
 const OURS = new Set([
-  'host', 'connection', 'content-length', 'content-type', 'content-encoding', 'transfer-encoding', 'te', 'upgrade',
-  'expect', 'inference-header-content-length'
+  'host',
+  'connection',
+  'content-length',
+  'content-type',
+  'content-encoding',
+  'transfer-encoding',
+  'te',
+  'upgrade',
+  'expect',
+  'inference-header-content-length',
 ])
 
 /** Lower-cases the names. @throws {ClientError} `INVALID_ARG`, without the value */

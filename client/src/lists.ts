@@ -47,7 +47,9 @@ function converter(datatype: Datatype): (value: unknown) => number | bigint | nu
 
 /** The finite numbers from which on a float is infinite. FP64 holds all others. */
 const INFINITE_FROM: Readonly<Partial<Record<Datatype, number>>> = {
-  FP16: 65520, BF16: 2 ** 128 - 2 ** 119, FP32: 2 ** 128 - 2 ** 103,
+  FP16: 65520,
+  BF16: 2 ** 128 - 2 ** 119,
+  FP32: 2 ** 128 - 2 ** 103,
 }
 
 /** The values that a datatype holds, for errors. */

@@ -30,7 +30,10 @@ export class Metadata {
 
   /** Fetches metadata. With `isOptional` the inputs suffice, so a refusal is no error. */
   async ask(
-    call: Call, model: string, version: string, isOptional: boolean,
+    call: Call,
+    model: string,
+    version: string,
+    isOptional: boolean,
   ): Promise<{ metadata: ModelMetadata | null; isFresh: boolean }> {
     const { asked } = call
     try {

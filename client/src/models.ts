@@ -54,7 +54,9 @@ type OutputName<M extends ModelType> = keyof M['outputs'] & string
 export interface TypedInferOptions<M extends ModelType> extends Omit<InferOptions, 'outputs'> {
   /** All outputs by default. `region.outputs('A')` of `nereid/shm` lists those in a region. */
   outputs?: readonly (
-    OutputName<M> | (OutputRequest & { name: OutputName<M> }) | { name: string; parameters: RegionParameters }
+    | OutputName<M>
+    | (OutputRequest & { name: OutputName<M> })
+    | { name: string; parameters: RegionParameters }
   )[]
 }
 

@@ -14,7 +14,9 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
   #state: 'new' | 'open' | 'ended' = 'new'
 
   constructor(
-    client: Pick<Client<M>, 'infer'>, model: N, options: { id?: number | bigint | string; version?: string | number },
+    client: Pick<Client<M>, 'infer'>,
+    model: N,
+    options: { id?: number | bigint | string; version?: string | number },
   ) {
     check('model', model, NAME)
     checkMembers('options', options, SEQUENCE)
@@ -31,7 +33,8 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
    * @throws {ClientError} `INVALID_ARG` after the last
    */
   async infer(
-    inputs: InputsOf<M, N>, given: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never,
+    inputs: InputsOf<M, N>,
+    given: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never,
   ): Promise<ResultOf<M, N>> {
     check('options', given, OBJECT)
     const { end = false, ...options } = given
@@ -41,7 +44,9 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
     const sequence = { id: this.id, start, end }
     try {
       return await this.#client.infer(this.#model, inputs, {
-        version: this.#version, ...options, sequence,
+        version: this.#version,
+        ...options,
+        sequence,
       } as unknown as OptionsOf<M, N>)
     } catch (error) {
       // The server did not get it, so the next request starts the sequence.

@@ -22,7 +22,10 @@ export function checkDims(place: string, given: readonly (number | bigint)[]): v
 
 /** @throws {ClientError} `INVALID_ARG` with both shapes */
 export function checkShape(
-  model: string, name: string, { shape }: TensorMetadata, given: readonly (number | bigint)[],
+  model: string,
+  name: string,
+  { shape }: TensorMetadata,
+  given: readonly (number | bigint)[],
 ): void {
   const fits = given.length === shape.length && shape.every((dim, i) => dim === -1 || dim === Number(given[i]))
   if (!fits)

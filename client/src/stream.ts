@@ -31,7 +31,8 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
   #isCancelled = false
 
   constructor(
-    call: Call, wire: Promise<WireStream>,
+    call: Call,
+    wire: Promise<WireStream>,
     prepare: (model: string, inputs: Inputs, options: InferOptions) => Promise<InferRequest>,
   ) {
     this.#call = call
@@ -43,7 +44,9 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
 
   /** Resolves when the next request may be sent. */
   send<N extends ModelName<M>>(
-    model: N, inputs: InputsOf<M, N>, options?: StreamOptions<OptionsOf<M, N>>,
+    model: N,
+    inputs: InputsOf<M, N>,
+    options?: StreamOptions<OptionsOf<M, N>>,
   ): Promise<void>
   async send(model: string, inputs: unknown, given: unknown = {}): Promise<void> {
     check('options', given, OBJECT)

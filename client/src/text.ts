@@ -42,14 +42,17 @@ export interface Ranking {
 }
 
 export function embedBody(
-  texts: string | readonly string[], { model, truncate, dimensions }: EmbedOptions,
+  texts: string | readonly string[],
+  { model, truncate, dimensions }: EmbedOptions,
 ): Record<string, unknown> {
   if (typeof texts !== 'string') check('texts', texts, TEXTS)
   return { model, input: texts, truncate, dimensions, encoding_format: 'base64' }
 }
 
 export function rerankBody(
-  query: string, texts: readonly string[], { model, truncate, topN }: RerankOptions,
+  query: string,
+  texts: readonly string[],
+  { model, truncate, topN }: RerankOptions,
 ): Record<string, unknown> {
   check('texts', texts, TEXTS)
   return { model, query, documents: texts, truncate, top_n: topN, return_documents: false }
@@ -63,7 +66,8 @@ interface Answer {
 /** @throws {ClientError} `PROTOCOL` for a response of another form */
 export function embeddingsOf(call: Call, answer: unknown): Embeddings {
   return read(call, answer, ({ model, usage, data }: Answer & { data: { index: number; embedding: string }[] }) => ({
-    model, tokens: usage.total_tokens,
+    model,
+    tokens: usage.total_tokens,
     vectors: data.toSorted((a, b) => a.index - b.index).map(({ embedding }) => floats(embedding)),
   }))
 }
@@ -72,7 +76,9 @@ export function embeddingsOf(call: Call, answer: unknown): Embeddings {
 export function rankingOf(call: Call, answer: unknown): Ranking {
   type Row = { index: number; relevance_score: number }
   return read(call, answer, ({ model, usage, results }: Answer & { results: Row[] }) => ({
-    model, tokens: usage.total_tokens, results: results.map(({ index, relevance_score: score }) => ({ index, score })),
+    model,
+    tokens: usage.total_tokens,
+    results: results.map(({ index, relevance_score: score }) => ({ index, score })),
   }))
 }
 
@@ -86,5 +92,8 @@ function read<A, T>(call: Call, answer: unknown, reading: (answer: A) => T): T {
 
 /** Little-endian floats in base64. */
 function floats(base64: string): Float32Array {
-  return viewOf('FP32', Uint8Array.from(atob(base64), (byte) => byte.charCodeAt(0))) as Float32Array
+  return viewOf(
+    'FP32',
+    Uint8Array.from(atob(base64), (byte) => byte.charCodeAt(0)),
+  ) as Float32Array
 }

@@ -38,7 +38,8 @@ export type TensorInput = TensorData | TensorObject | RegionTensor
 
 /** Inputs by name; or a list, as `region.inputs('A', 'B')` of `nereid/shm` returns it. */
 export type Inputs =
-  Readonly<Record<string, TensorInput>> | readonly ({ name: string } & (TensorObject | RegionTensor))[]
+  | Readonly<Record<string, TensorInput>>
+  | readonly ({ name: string } & (TensorObject | RegionTensor))[]
 
 /** An integral number is sent as an integer, any other as a double. */
 export type ParameterValue = string | number | bigint | boolean

@@ -61,7 +61,10 @@ export interface Wire {
   statistics(call: Call, model: string, version: string): Promise<ModelStatistics[]>
   index(call: Call, ready: boolean): Promise<IndexRow[]>
   load(
-    call: Call, model: string, config: string | null, files: readonly (readonly [string, Uint8Array])[],
+    call: Call,
+    model: string,
+    config: string | null,
+    files: readonly (readonly [string, Uint8Array])[],
   ): Promise<void>
   unload(call: Call, model: string, dependents: boolean): Promise<void>
   /** Empty model: the settings for all. A null update only reads. */

@@ -24,7 +24,13 @@ test('each score above the limit is a response', async () => {
   const model = await report()
   const found = []
   for await (const response of model.stream({ scores: scores(3) })) found.push(...response.output('alarm').strings())
-  assert.deepEqual(found.map((one) => JSON.parse(one)), [{ at: 1, score: 31 }, { at: 2, score: 31 }])
+  assert.deepEqual(
+    found.map((one) => JSON.parse(one)),
+    [
+      { at: 1, score: 31 },
+      { at: 2, score: 31 },
+    ],
+  )
   await model.close()
 })
 

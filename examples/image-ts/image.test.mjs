@@ -7,7 +7,8 @@ import { testModel } from 'nereid/backend/testing'
 const MODEL = new URL('decode/1/model.ts', import.meta.url)
 /** A PNG of 2 × 1 pixels: red, blue. */
 const PNG = Buffer.from(
-  'iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAADUlEQVR4nGP4zwAE/wEHAAH/4iOeWQAAAABJRU5ErkJggg==', 'base64',
+  'iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAADUlEQVR4nGP4zwAE/wEHAAH/4iOeWQAAAABJRU5ErkJggg==',
+  'base64',
 )
 
 let skip = false
@@ -24,7 +25,13 @@ test('a file becomes planes of red, green and blue', { skip }, async () => {
   assert.deepEqual(shape, [3, 32, 32])
   const plane = 32 * 32
   const colour = (column) => [0, 1, 2].map((channel) => data[channel * plane + column])
-  assert.deepEqual([colour(0), colour(31)], [[1, 0, 0], [0, 0, 1]])
+  assert.deepEqual(
+    [colour(0), colour(31)],
+    [
+      [1, 0, 0],
+      [0, 0, 1],
+    ],
+  )
   await model.close()
 })
 

@@ -20,8 +20,14 @@ test('the label with the greatest logit is the answer', async () => {
   const parameters = { labels: 'food,music,sport,weather' }
   const model = await testModel(new URL('postprocess/1/model.ts', import.meta.url), { parameters })
   const logits = Tensor.from('logits', new Float32Array([0, 0, 9, 1, 5, 0, 0, 0]), [2, 4])
-  const results = (await model.infer({ logits })).output('result').strings().map((one) => JSON.parse(one))
-  assert.deepEqual(results.map(({ label }) => label), ['sport', 'food'])
+  const results = (await model.infer({ logits }))
+    .output('result')
+    .strings()
+    .map((one) => JSON.parse(one))
+  assert.deepEqual(
+    results.map(({ label }) => label),
+    ['sport', 'food'],
+  )
   assert.equal(results[0].score, results[0].scores.sport)
   await model.close()
 })

@@ -61,11 +61,19 @@ export async function compiled(root, command, args) {
 const LINES_SHOWN = 400
 
 const BROKEN = (what) => ({
-  passed: 0, failed: 1, skipped: '', failures: [`${what} could not be compiled: see the lines above`],
+  passed: 0,
+  failed: 1,
+  skipped: '',
+  failures: [`${what} could not be compiled: see the lines above`],
 })
 
 /** The last lines of a test's output, without the tests that passed. */
-const endOf = (text) => text.split('\n').filter((line) => !line.endsWith('... ok')).slice(-LINES_SHOWN).join('\n')
+const endOf = (text) =>
+  text
+    .split('\n')
+    .filter((line) => !line.endsWith('... ok'))
+    .slice(-LINES_SHOWN)
+    .join('\n')
 
 /** Runs one test binary like `cargo test` does, with arguments `filters`. Names of failures begin with the binary's. */
 async function runOne({ crate, target, executable, directory }, filters = []) {
@@ -75,7 +83,8 @@ async function runOne({ crate, target, executable, directory }, filters = []) {
   const counts = cargoCounts(code, text)
   if (code !== 0) process.stdout.write(`${crate} ${target}:\n${endOf(text)}\n`)
   return {
-    ...counts, failures: counts.failures.map((test) => `${crate} ${target}: ${test}`),
+    ...counts,
+    failures: counts.failures.map((test) => `${crate} ${target}: ${test}`),
     seconds: (Date.now() - from) / 1000,
   }
 }
@@ -111,9 +120,7 @@ export async function rustTests(root) {
 
 /** Runs every interleaving of the lock-free parts: the same crates with loom's locks and atomics. */
 export async function loomTests(root) {
-  const binaries = await compiled(root, 'test', [
-    WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'
-  ])
+  const binaries = await compiled(root, 'test', [WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'])
   if (binaries === null) return BROKEN('the loom tests')
   return sumOf(await Promise.all(binaries.map((one) => runOne(one))))
 }
@@ -152,7 +159,10 @@ export async function clippy(root) {
     process.stdout.write(message.rendered)
   }
   const targets = ['--tests', '--benches', '--bins']
-  for (const args of [['test', WORKSPACE, ...targets, '--no-run'], ['build', ...LIKE_TESTS, '--lib']]) {
+  for (const args of [
+    ['test', WORKSPACE, ...targets, '--no-run'],
+    ['build', ...LIKE_TESTS, '--lib'],
+  ]) {
     const { code, errors } = await cargo(root, [...args, '--message-format=json'], { onLine })
     if (code === 0) continue
     complain(errors)

@@ -8,7 +8,8 @@ import { existsSync, readFileSync } from 'node:fs'
 function orOne(code, { passed, failed, failures }) {
   if (failed > 0 || code === 0) return { passed, failed, failures }
   return {
-    passed, failed: 1,
+    passed,
+    failed: 1,
     failures:
       failures.length > 0 ? failures : [`the runner ended with ${code} and named no test: what it said is above`],
   }
@@ -41,7 +42,8 @@ export function cargoCounts(code, text) {
   const targets = [...text.matchAll(/^ {4}`(-p [^`]+)`$/gm)].map(([, target]) => target)
   const broken = [...text.matchAll(/^error: could not compile (.*)$/gm)].map(([, what]) => `could not compile ${what}`)
   return {
-    ...orOne(code, { passed, failed, failures: [...tests, ...targets, ...new Set(broken)] }), unran,
+    ...orOne(code, { passed, failed, failures: [...tests, ...targets, ...new Set(broken)] }),
+    unran,
     skipped: ignored(unran),
   }
 }
@@ -67,7 +69,8 @@ export function vitestCounts(code, file) {
   const failures = [...bad, ...unread.map((r) => `${shortPath(r.name)}: cannot be read`)]
   const skipped = report.numPendingTests > 0 ? `${report.numPendingTests} of its tests; the lines above say why` : ''
   return {
-    ...orOne(code, { passed: report.numPassedTests, failed: report.numFailedTests + unread.length, failures }), skipped,
+    ...orOne(code, { passed: report.numPassedTests, failed: report.numFailedTests + unread.length, failures }),
+    skipped,
   }
 }
 
@@ -76,7 +79,8 @@ const shortPath = (path) => path.slice(Math.max(0, path.lastIndexOf('/test/') + 
 const XML_NAMES = { lt: '<', gt: '>', quot: '"', apos: "'", amp: '&' }
 const unescaped = (text) =>
   text.replaceAll(/&(?:#(\d+)|#x([0-9a-fA-F]+)|(\w+));/g, (whole, decimal, hex, name) =>
-    name === undefined ? String.fromCodePoint(decimal === undefined ? Number.parseInt(hex, 16) : Number(decimal))
+    name === undefined
+      ? String.fromCodePoint(decimal === undefined ? Number.parseInt(hex, 16) : Number(decimal))
       : (XML_NAMES[name] ?? whole),
   )
 

@@ -16,8 +16,9 @@ export function deviceTests(root) {
   const places = ['test/devices', 'test/gpu']
   return {
     rust: [
-      ['-p', 'nereid-device'], ...others,
-      ['--workspace', '--exclude', 'nereid-node', '--exclude', 'nereid-device', '--lib', '--', 'device']
+      ['-p', 'nereid-device'],
+      ...others,
+      ['--workspace', '--exclude', 'nereid-node', '--exclude', 'nereid-device', '--lib', '--', 'device'],
     ],
     vitest: places.filter((place) => existsSync(join(root, place))),
     python: namesIn(join(root, 'test/python'))

@@ -42,7 +42,11 @@ const WRITTEN = ['crates', 'src', 'client', 'test', 'bench', 'fuzz', 'scripts', 
 /** Counts of comments, lines and names that a newcomer cannot read. */
 function countWords(root, rust) {
   const wordless = []
-  const long = new Map([['Rust', []], ['TypeScript', []], ['JavaScript', []]])
+  const long = new Map([
+    ['Rust', []],
+    ['TypeScript', []],
+    ['JavaScript', []],
+  ])
   const recorded = []
   const languages = { rs: 'Rust', ts: 'TypeScript', tsx: 'TypeScript', mjs: 'JavaScript', js: 'JavaScript' }
   for (const [suffix, language] of Object.entries(languages)) {
@@ -174,7 +178,8 @@ export function count(root, records = {}, rooms = {}) {
   for (const file of filesBelow(root, 'crates/backend-python/runtime', '.py')) texts.Python.set(file, read(file))
   // A dynamic import runs after both files were read, so it closes no circle.
   circular.set(
-    'src', circles(new Map([...texts.TypeScript].map(([file, text]) => [file, importsOf(file, text, STATIC)]))),
+    'src',
+    circles(new Map([...texts.TypeScript].map(([file, text]) => [file, importsOf(file, text, STATIC)]))),
   )
 
   const long = []
@@ -187,7 +192,11 @@ export function count(root, records = {}, rooms = {}) {
       const room = roomOf(file) ?? ''
       const sum = sums.get(room) ?? { lines: 0, characters: 0 }
       sums.set(room, { lines: sum.lines + lines, characters: sum.characters + text.length })
-      const part = file.split('/').slice(0, language === 'TypeScript' ? 2 : 3).join('/').replace(/\/src$/, '')
+      const part = file
+        .split('/')
+        .slice(0, language === 'TypeScript' ? 2 : 3)
+        .join('/')
+        .replace(/\/src$/, '')
       const name = part.endsWith('.ts') ? 'src' : part
       parts.set(name, (parts.get(name) ?? 0) + lines)
       if (lines > LINES_MAX) long.push(`${file}: ${lines}`)
@@ -201,12 +210,14 @@ export function count(root, records = {}, rooms = {}) {
   const structs = [...texts.Rust].flatMap(([file, text]) => (isGenerated(file, text) ? [] : largeStructs(file, text)))
   const counted = structs.filter(({ id }) => records[id] === undefined)
   counts.set(`structs of more than ${FIELDS_MAX} fields`, {
-    value: counted.length, list: counted.map(({ id, fields }) => `${id}: ${fields}`),
+    value: counted.length,
+    list: counted.map(({ id, fields }) => `${id}: ${fields}`),
   })
   for (const [place, groups] of circular) {
     if (groups.length === 0) continue
     counts.set(`files in circles, ${place}`, {
-      value: groups.flat().length, list: groups.map((group) => group.map((one) => one || 'lib').join(' ')),
+      value: groups.flat().length,
+      list: groups.map((group) => group.map((one) => one || 'lib').join(' ')),
     })
   }
   const model = [...texts.Rust]
@@ -229,7 +240,9 @@ export function count(root, records = {}, rooms = {}) {
 
 const table = (head, rows) =>
   [
-    `| ${head.join(' | ')} |`, `|${head.map(() => '---|').join('')}`, ...rows.map((row) => `| ${row.join(' | ')} |`)
+    `| ${head.join(' | ')} |`,
+    `|${head.map(() => '---|').join('')}`,
+    ...rows.map((row) => `| ${row.join(' | ')} |`),
   ].join('\n')
 
 /** The section of CONTRIBUTING.md: the limits, and the exempt structs. */
@@ -272,7 +285,10 @@ export function house(root, { write = false } = {}) {
       wrong.push(`${PAGE} has other limits than ${LIMITS}: npm run lint -- --house --write`)
   }
   const rows = [...counts].map(([name, { value, list = [] }]) => [
-    name, value, settings.limits[name] ?? 0, name.startsWith('lines of') ? list[0] : ''
+    name,
+    value,
+    settings.limits[name] ?? 0,
+    name.startsWith('lines of') ? list[0] : '',
   ])
   const lines = [...parts].map(([part, value]) => [part, value])
   return { wrong, table: `${table(['counted', 'now', 'limit', ''], rows)}\n\n${table(['part', 'lines'], lines)}\n` }

@@ -24,7 +24,8 @@ function found() {
   const out = new Map()
   for (const python of [...MINORS.map((minor) => `python3.${minor}`), ...installed]) {
     const version = ask(python, [
-      '-c', 'import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])'
+      '-c',
+      'import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])',
     ])
     const [, minor] = /^cpython 3 (\d+)$/.exec(version ?? '') ?? []
     if (minor !== undefined && !out.has(Number(minor))) out.set(Number(minor), python)
@@ -41,7 +42,14 @@ async function environment(python, name, requirements) {
   mkdirSync(join(ROOT, 'target', 'interpreters'), { recursive: true })
   if ((await capture(python, ['-m', 'venv', directory], { quiet: true })).code !== 0) return null
   const pip = [
-    '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--only-binary=:all:', 'pytest', ...requirements
+    '-m',
+    'pip',
+    'install',
+    '--quiet',
+    '--disable-pip-version-check',
+    '--only-binary=:all:',
+    'pytest',
+    ...requirements,
   ]
   return (await capture(own, pip, { quiet: true })).code === 0 ? own : null
 }
@@ -70,7 +78,9 @@ export async function interpreters() {
     rmSync(file, { force: true })
     const args = ['-m', 'pytest', '-c', `${TESTS}/pytest.ini`, '--confcutdir', TESTS, TESTS, `--junitxml=${file}`]
     const { code, text } = await capture(own, args, {
-      cwd: ROOT, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }, quiet: true,
+      cwd: ROOT,
+      env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+      quiet: true,
     })
     const counts = junitCounts(code, file)
     process.stdout.write(`Python ${name}: ${counts.passed} passed, ${counts.failed} failed\n`)

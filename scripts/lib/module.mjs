@@ -13,7 +13,8 @@ export const moduleIn = (directory) => join(directory, moduleName(here()))
 
 /** Paths below `directory` of everything that is built. */
 export const builtIn = (directory) => [
-  moduleIn(directory), ...companionFiles(process.platform).map((name) => join(directory, name))
+  moduleIn(directory),
+  ...companionFiles(process.platform).map((name) => join(directory, name)),
 ]
 
 const packages = () =>
@@ -30,7 +31,10 @@ const here = () =>
 async function cratesOf(root) {
   const args = ['tree', ...packages(), '--edges=normal,build', '--prefix=none', '--no-dedupe', '--quiet']
   const { code, text } = await capture('cargo', args, { cwd: root, quiet: true })
-  const crates = text.split('\n').filter((line) => line !== '').map((line) => line.split(' ').slice(0, 2).join(' '))
+  const crates = text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => line.split(' ').slice(0, 2).join(' '))
   return code === 0 ? new Set(crates).size : null
 }
 

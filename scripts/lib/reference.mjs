@@ -29,7 +29,7 @@ function exportsOf(file) {
       for (const name of names.replace(/,\s*$/, '').split(','))
         found.push([
           name.trim().replace(/^type /, ''),
-          from === undefined ? imported(text, file, name.trim().replace(/^type /, '')) : resolve(file, from)
+          from === undefined ? imported(text, file, name.trim().replace(/^type /, '')) : resolve(file, from),
         ])
   }
   for (const [, from] of text.matchAll(/^export \* from '([^']*)';/gm)) found.push(...exportsOf(resolve(file, from)))
@@ -50,7 +50,8 @@ function imported(text, file, name) {
 function declarationOf(name, file) {
   const text = readFileSync(file, 'utf8')
   const start = new RegExp(
-    `^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) ${name}\\b`, 'm',
+    `^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) ${name}\\b`,
+    'm',
   ).exec(text)
   if (start === null) {
     const onward = exportsOf(file).find(([other, from]) => other === name && from !== file)
@@ -96,13 +97,15 @@ const shown = (code) =>
     .replaceAll(/;$/gm, '')
 
 function section(title, file, except = []) {
-  const parts = exportsOf(file).filter(([name]) => !except.includes(name)).map(([name, from]) => {
-    const { comment, code } = declarationOf(name, from)
+  const parts = exportsOf(file)
+    .filter(([name]) => !except.includes(name))
+    .map(([name, from]) => {
+      const { comment, code } = declarationOf(name, from)
       return (
         `### ${name}\n\n${comment === '' ? '' : `${comment}\n\n`}<!-- not run: a declaration ` +
         `-->\n\`\`\`ts\n${shown(code)}\n\`\`\`\n`
       )
-  })
+    })
   return `## ${title}\n\n${parts.join('\n')}`
 }
 
@@ -112,7 +115,8 @@ export function reference(dist) {
   // Shared exports are listed once.
   const shared = exportsOf(main).map(([name]) => name)
   return [
-    HEAD, section("import from 'nereid'", main),
+    HEAD,
+    section("import from 'nereid'", main),
     section("import from 'nereid/shm'", join(dist, 'shm/index.d.ts'), shared),
     section("import from 'nereid/backend'", join(dist, 'javascript/index.d.ts')),
     section("import from 'nereid/backend/testing'", join(dist, 'javascript/testing.d.ts')),

@@ -26,15 +26,17 @@ export function cpuSeconds() {
 /** Processes that were started with this variable, `NAME=value`, in their environment: `{ pid, command }`. */
 export function startedWith(variable) {
   const read = (pid, file) => readFileSync(`/proc/${pid}/${file}`, 'latin1').split('\0')
-  return readdirSync('/proc').filter((name) => /^\d+$/.test(name)).flatMap((pid) => {
-    try {
-      const command = read(pid, 'cmdline').join(' ')
-      return read(pid, 'environ').includes(variable) ? [{ pid: Number(pid), command }] : []
-    } catch {
-      // It has ended, or is that of another user.
-      return []
-    }
-  })
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((pid) => {
+      try {
+        const command = read(pid, 'cmdline').join(' ')
+        return read(pid, 'environ').includes(variable) ? [{ pid: Number(pid), command }] : []
+      } catch {
+        // It has ended, or is that of another user.
+        return []
+      }
+    })
 }
 
 /** Runs a command with its output on the terminal and resolves with its exit code. */
@@ -73,7 +75,9 @@ export function capture(command, args, { quiet = false, onLine = () => {}, ...op
     child.stderr.on('data', take(process.stderr))
     child.on('error', (error) =>
       resolve({
-        code: 127, text: `${text}${command}: ${error.message}\n`, errors: `${errors}${command}: ${error.message}\n`,
+        code: 127,
+        text: `${text}${command}: ${error.message}\n`,
+        errors: `${errors}${command}: ${error.message}\n`,
       }),
     )
     child.on('close', (code) => resolve({ code: code ?? 1, text, errors }))

@@ -15,7 +15,11 @@ const inside = (module, name) => (module === '' ? name : `${module}::${name}`)
 const parentOf = (module) => module.split('::').slice(0, -1).join('::')
 
 /** The module of a file of `src`: `a/b.rs` and `a/b/mod.rs` are `a::b`; `lib.rs` and `main.rs` are ``. */
-const moduleOf = (file) => file.replace(/\.rs$/, '').replace(/(^|\/)(mod|lib|main)$/, '').replaceAll('/', '::')
+const moduleOf = (file) =>
+  file
+    .replace(/\.rs$/, '')
+    .replace(/(^|\/)(mod|lib|main)$/, '')
+    .replaceAll('/', '::')
 
 /** Files of a crate by module, without those compiled only for tests. `files` maps a path below `src` to its text. */
 export function productModules(files) {
@@ -81,7 +85,8 @@ export function usesOf(modules) {
       }
       const elsewhere = exported.get(module)?.get(name)
       // A chain of re-exports ends; two that name each other do not compile.
-      return elsewhere === undefined || depth === 0 ? module
+      return elsewhere === undefined || depth === 0
+        ? module
         : follow('', [...elsewhere, ...path.slice(at + 1)], depth - 1)
     }
     return module
@@ -106,7 +111,10 @@ export function usesOf(modules) {
       new RegExp(`(?<![\\w:$.])(?=(?:${['crate', 'self', 'super', ...children].join('|')})::)`, 'g'),
     ))
       for (const path of pathsAt(code, start.index)[0]) found.add(target(module, path))
-    uses.set(module, [...found].filter((one) => one !== module && one !== ''))
+    uses.set(
+      module,
+      [...found].filter((one) => one !== module && one !== ''),
+    )
   }
   return uses
 }

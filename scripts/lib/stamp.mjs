@@ -70,7 +70,8 @@ export class Stamps {
   record(step, files, variant) {
     // Read again: another process may have recorded another step.
     this.known = {
-      ...this.#read(), [step]: { fingerprint: fingerprint(files), contents: contents(this.root, files), variant },
+      ...this.#read(),
+      [step]: { fingerprint: fingerprint(files), contents: contents(this.root, files), variant },
     }
     mkdirSync(dirname(this.file), { recursive: true })
     // Renamed into place: two concurrent set-ups must not leave half a file.

@@ -19,7 +19,8 @@ export async function twice(suite, { again, ...counts }) {
   if (second.passed === 0 || second.failed > failed) return counts
   const mended = failed - second.failed
   const unsteady = [
-    ...(counts.unsteady ?? []), ...(mended === 0 ? [] : failures.filter((one) => !second.failures.includes(one)))
+    ...(counts.unsteady ?? []),
+    ...(mended === 0 ? [] : failures.filter((one) => !second.failures.includes(one))),
   ]
   return { ...counts, passed: passed + mended, failed: second.failed, failures: second.failures, unsteady }
 }

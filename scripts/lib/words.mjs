@@ -32,9 +32,7 @@ export const LITERAL_MAX = 100
 
 /** A pattern begins after an operator, an opening bracket or `return`; anywhere else a slash divides. */
 const PATTERN = /(?<=(?:[(,=:[!&|?{};>]|\breturn)\s*)\/(?![/*])(?:[^/\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//
-const TOKEN = new RegExp(
-  String.raw`//.*|/\*[^]*?\*/|${PATTERN.source}|(['"])(?:(?!\1)[^\\\n]|\\.)*\1|[` + '`{}]', 'g',
-)
+const TOKEN = new RegExp(String.raw`//.*|/\*[^]*?\*/|${PATTERN.source}|(['"])(?:(?!\1)[^\\\n]|\\.)*\1|[` + '`{}]', 'g')
 const TEMPLATE = /(?:[^`\\$]|\\[^]|\$(?!\{))*(?:`|\$\{)/y
 
 /** Strings, patterns and parts of templates in a text of JavaScript or TypeScript. */

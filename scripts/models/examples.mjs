@@ -67,7 +67,8 @@ export function writeExamples(root) {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const { positionals, values } = parseArgs({
-    allowPositionals: true, options: { help: { type: 'boolean', short: 'h' } },
+    allowPositionals: true,
+    options: { help: { type: 'boolean', short: 'h' } },
   })
   const [root = fileURLToPath(new URL('../../examples/models', import.meta.url)), ...more] = positionals
   if (values.help || more.length > 0) {

@@ -80,18 +80,7 @@ export function loop() {
   })
 }
 
-export const CLASSES = [
-  'airplane',
-  'automobile',
-  'bird',
-  'cat',
-  'deer',
-  'dog',
-  'frog',
-  'horse',
-  'ship',
-  'truck',
-]
+export const CLASSES = ['airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck']
 
 /**
  * A 3x32x32 image to ten probabilities, shaped like a real classifier. Its weights are untrained, so labels mean

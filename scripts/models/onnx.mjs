@@ -58,7 +58,11 @@ const message = (field, ...parts) => bytes(field, Buffer.concat(parts.flat()))
 /** AttributeProto: the value decides the kind. `{ float }` marks a non-integer number, `{ graph }` a subgraph. */
 function attribute([name, value]) {
   const typed = (kind, ...parts) => message(5, bytes(1, name), ...parts, int(20, kind))
-  if (Array.isArray(value)) return typed(7, value.map((v) => int(8, v)))
+  if (Array.isArray(value))
+    return typed(
+      7,
+      value.map((v) => int(8, v)),
+    )
   if (typeof value === 'object' && 'float' in value) return typed(1, float(2, value.float))
   if (typeof value === 'object' && 'graph' in value) return typed(5, message(6, value.graph))
   if (typeof value === 'object') return typed(4, bytes(5, value.body))
@@ -90,18 +94,22 @@ export function value(name, type, shape) {
 }
 
 /** Parts of a GraphProto: of a model, or of an attribute `{ graph: subgraph({ … }) }`. */
-export const subgraph = ({ nodes, inputs, outputs, initializers = [] }) => [
-  nodes,
-  bytes(2, 'graph'),
-  initializers.map((t) => bytes(5, t.body)),
-  inputs.map((v) => message(11, v)),
-  outputs.map((v) => message(12, v)),
-].flat()
+export const subgraph = ({ nodes, inputs, outputs, initializers = [] }) =>
+  [
+    nodes,
+    bytes(2, 'graph'),
+    initializers.map((t) => bytes(5, t.body)),
+    inputs.map((v) => message(11, v)),
+    outputs.map((v) => message(12, v)),
+  ].flat()
 
 /** Bytes of a `.onnx` file. */
 export function model(graph) {
   return Buffer.concat([
-    int(1, IR_VERSION), bytes(2, 'nereid'), message(7, subgraph(graph)), message(8, bytes(1, ''), int(2, OPSET))
+    int(1, IR_VERSION),
+    bytes(2, 'nereid'),
+    message(7, subgraph(graph)),
+    message(8, bytes(1, ''), int(2, OPSET)),
   ])
 }
 

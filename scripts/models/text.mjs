@@ -42,8 +42,13 @@ const lines = (list) => list.map((one) => `${one}\n`).join('')
 export const LABELS = Object.keys(TOPICS)
 export const PIECES = [
   ...new Set([
-    ...SPECIAL, ...Object.values(TOPICS).flatMap(words), ...words(OTHER), ...ENDINGS, ...LETTERS,
-    ...LETTERS.map((l) => `##${l}`), ...'.,!?'
+    ...SPECIAL,
+    ...Object.values(TOPICS).flatMap(words),
+    ...words(OTHER),
+    ...ENDINGS,
+    ...LETTERS,
+    ...LETTERS.map((l) => `##${l}`),
+    ...'.,!?',
   ]),
 ]
 
@@ -116,8 +121,7 @@ const FOLDERS = ['text', 'text-ts', 'text_bls', 'text_stream']
 /** Completes the folders below a directory. */
 export function writeText(root = EXAMPLES) {
   if (root !== EXAMPLES) {
-    for (const folder of FOLDERS)
-      cpSync(join(EXAMPLES, folder), join(root, folder), { recursive: true })
+    for (const folder of FOLDERS) cpSync(join(EXAMPLES, folder), join(root, folder), { recursive: true })
   }
   const network = { versions: { 1: classifier() } }
   const vocabulary = { '1/vocab.txt': lines(PIECES) }

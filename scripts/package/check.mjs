@@ -89,8 +89,10 @@ function sectionsOf(bytes) {
   return Array.from({ length: count }, (_, n) => {
     const at = table + n * size
     return {
-      type: bytes.readUInt32LE(at + 4), offset: Number(bytes.readBigUInt64LE(at + 24)),
-      size: Number(bytes.readBigUInt64LE(at + 32)), link: bytes.readUInt32LE(at + 40),
+      type: bytes.readUInt32LE(at + 4),
+      offset: Number(bytes.readBigUInt64LE(at + 24)),
+      size: Number(bytes.readBigUInt64LE(at + 32)),
+      link: bytes.readUInt32LE(at + 40),
     }
   })
 }

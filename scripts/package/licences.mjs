@@ -25,8 +25,16 @@ export function linkedCrates(triple) {
   const packages = ['nereid-node', ...companions(systemName(target)).map((one) => one.package)]
   // Macros run only in the compiler.
   const tree = cargo(
-    'tree', ...packages.flatMap((name) => ['--package', name]), '--target', triple,
-    '--edges', 'normal,no-proc-macro', '--prefix', 'none', '--format', '{p}',
+    'tree',
+    ...packages.flatMap((name) => ['--package', name]),
+    '--target',
+    triple,
+    '--edges',
+    'normal,no-proc-macro',
+    '--prefix',
+    'none',
+    '--format',
+    '{p}',
   )
   const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')))
   const { packages: all } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
@@ -36,10 +44,13 @@ export function linkedCrates(triple) {
 /** Licences of those crates. */
 export function cratesText(triple) {
   const parts = linkedCrates(triple).map((one) => ({
-    title: `${one.name} ${one.version}`, licence: one.license ?? 'see below', directory: dirname(one.manifest_path),
+    title: `${one.name} ${one.version}`,
+    licence: one.license ?? 'see below',
+    directory: dirname(one.manifest_path),
   }))
   return textOf(
-    'Rust crates linked into the native module, beside the Rust standard library (MIT OR Apache-2.0):', parts,
+    'Rust crates linked into the native module, beside the Rust standard library (MIT OR Apache-2.0):',
+    parts,
   )
 }
 
@@ -68,7 +79,9 @@ export function packedLibraries() {
 /** Licences of those libraries. */
 export function librariesText() {
   const parts = packedLibraries().map(({ name, version, license, directory }) => ({
-    title: `${name} ${version}`, licence: license, directory,
+    title: `${name} ${version}`,
+    licence: license,
+    directory,
   }))
   return textOf('Libraries whose code is in dist/ and in the page:', parts)
 }
@@ -81,7 +94,8 @@ function textOf(head, parts) {
   const texts = new Map()
   for (const { title, directory } of parts) {
     const files = existsSync(directory)
-      ? readdirSync(directory, { withFileTypes: true }).filter((one) => one.isFile() && isLicence(one.name)) : []
+      ? readdirSync(directory, { withFileTypes: true }).filter((one) => one.isFile() && isLicence(one.name))
+      : []
     for (const { name } of files.sort((a, b) => (a.name < b.name ? -1 : 1))) {
       const text = readFileSync(join(directory, name), 'utf8').replaceAll('\r\n', '\n').trim()
       // Texts that differ only in layout count as one.

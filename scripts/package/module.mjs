@@ -41,7 +41,15 @@ export async function buildModule(target, part = { package: 'nereid-node', built
     MACOSX_DEPLOYMENT_TARGET: MACOS_MIN,
   }
   const args = [
-    'zigbuild', '--release', '--locked', '--package', part.package, '--target', target.zig, '--target-dir', BUILD
+    'zigbuild',
+    '--release',
+    '--locked',
+    '--package',
+    part.package,
+    '--target',
+    target.zig,
+    '--target-dir',
+    BUILD,
   ]
   if ((await show(command, args, { cwd: ROOT, env })) !== 0) {
     throw new SetupError(`${part.package} for ${target.name} could not be built; the output above says why`)
@@ -82,7 +90,8 @@ function places() {
     ...registries,
     ...(sysroot === null ? [] : [[sysroot, '/rust']]),
     // The compiler's own replacement if the sources of the standard library are not installed.
-    ...(sysroot === null || commit === undefined ? []
+    ...(sysroot === null || commit === undefined
+      ? []
       : [[join(sysroot, 'lib', 'rustlib', 'src', 'rust'), `/rustc/${commit}`]]),
     [ROOT.replace(/\/$/, ''), '/nereid'],
     [BUILD, '/build'],

@@ -16,9 +16,7 @@ import { stores } from '../stores.mjs'
 import { flaws, glibcNeeded } from './check.mjs'
 import { buildCompanions, buildModule, obstacle, privatePlaces } from './module.mjs'
 import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
-import {
-  TARGETS, companionFiles, machineName, moduleName, ownTarget, packageName, systemName,
-} from './targets.mjs'
+import { TARGETS, companionFiles, machineName, moduleName, ownTarget, packageName, systemName } from './targets.mjs'
 import { packWheel } from './wheel.mjs'
 
 const OUT = join(ROOT, 'target', 'package', 'out')
@@ -53,7 +51,9 @@ async function releaseBuild(target) {
   const files = [await buildModule(target), ...(await buildCompanions(target))]
   for (const file of files) {
     const found = flaws(readFileSync(file), {
-      machine: machineName(target), glibc: target.glibc, places: privatePlaces(),
+      machine: machineName(target),
+      glibc: target.glibc,
+      places: privatePlaces(),
     })
     if (found.length > 0)
       throw new SetupError(`${basename(file)} for ${target.name} is not fit for release: ${found.join('; ')}`)

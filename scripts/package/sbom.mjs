@@ -49,7 +49,8 @@ function crateComponents(triple) {
       version: one.version,
       hashes: [{ alg: 'SHA-256', content: sum }],
       licenses:
-        one.license === null ? [{ license: { name: `see ${basename(one.license_file)} of the crate` } }]
+        one.license === null
+          ? [{ license: { name: `see ${basename(one.license_file)} of the crate` } }]
           : licences(one.license),
       purl: `pkg:cargo/${one.name}@${one.version}`,
     }
@@ -74,7 +75,11 @@ function bill({ name, version, license }, components) {
   const ref = `npm:${name}@${version}`
   const sorted = components.toSorted((a, b) => (a['bom-ref'] < b['bom-ref'] ? -1 : 1))
   const self = {
-    type: 'application', 'bom-ref': ref, name, version, licenses: licences(license),
+    type: 'application',
+    'bom-ref': ref,
+    name,
+    version,
+    licenses: licences(license),
     purl: `pkg:npm/${name.replace('@', '%40')}@${version}`,
   }
   const json = {

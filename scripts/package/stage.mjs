@@ -4,7 +4,15 @@
  * equal bytes.
  */
 import {
-  chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync,
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
 } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
 import { capture } from '../lib/run.mjs'
@@ -85,8 +93,11 @@ export function stageClient() {
   const manifest = manifestOf(source)
   write(directory, SBOM, clientBill({ ...manifest, version }))
   writeManifest(directory, {
-    ...manifest, version, ...(repository === undefined ? {} : { repository }),
-    files: [...manifest.files, 'NOTICE', SBOM], publishConfig: { access: 'public' },
+    ...manifest,
+    version,
+    ...(repository === undefined ? {} : { repository }),
+    files: [...manifest.files, 'NOTICE', SBOM],
+    publishConfig: { access: 'public' },
   })
   return directory
 }
@@ -132,9 +143,13 @@ export function stagePlatform(target, module, companions = []) {
   for (const name of ['LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
   write(directory, 'THIRD-PARTY-LICENSES.txt', cratesText(target.triple))
   write(
-    directory, SBOM,
+    directory,
+    SBOM,
     platformBill(
-      { name: packageName(target), version, license: `${license} AND MIT` }, target, library, manifestOf(ONNXRUNTIME),
+      { name: packageName(target), version, license: `${license} AND MIT` },
+      target,
+      library,
+      manifestOf(ONNXRUNTIME),
     ),
   )
   cpSync(onnxruntimeLicences(), join(directory, 'onnxruntime'), { recursive: true })
@@ -154,7 +169,8 @@ export function stagePlatform(target, module, companions = []) {
     publishConfig: { access: 'public' },
   })
   write(
-    directory, 'README.md',
+    directory,
+    'README.md',
     `The native core of the inference server \`nereid\` for ${target.name}, and ONNX Runtime ` +
       `${onnxruntimeVersion()}.\nInstall \`nereid\`, which brings this along.\n`,
   )
@@ -179,7 +195,8 @@ function onnxruntimeLicences() {
 export async function pack(directory, out) {
   mkdirSync(out, { recursive: true })
   const { code, text } = await capture(
-    'npm', ['pack', '--json', '--ignore-scripts', '--loglevel=error', '--pack-destination', out],
+    'npm',
+    ['pack', '--json', '--ignore-scripts', '--loglevel=error', '--pack-destination', out],
     { cwd: directory, quiet: true },
   )
   if (code !== 0) throw new SetupError(`npm pack failed in ${directory}: ${text}`)

@@ -68,7 +68,9 @@ async function main() {
     const outs = [ROOT, clone].map((directory, i) => [directory, join(scratch, `tarballs-${i}`)])
     for (const [directory, out] of outs)
       await must(
-        process.execPath, ['scripts/package/run.mjs', '--out', out, '--wheel', ...process.argv.slice(2)], directory,
+        process.execPath,
+        ['scripts/package/run.mjs', '--out', out, '--wheel', ...process.argv.slice(2)],
+        directory,
       )
     const found = await differences(outs[0][1], outs[1][1], join(scratch, 'unpacked'))
     for (const sentence of found) process.stdout.write(`${sentence}\n`)

@@ -20,7 +20,9 @@ export function unready(version, read) {
   expect('client/package.json', /"version": "([^"]+)"/)
   expect('Cargo.toml', /^version = "([^"]+)"/m)
   expect('shm/python/pyproject.toml', /^version = "([^"]+)"/m)
-  const heading = read('CHANGELOG.md').split('\n').find((line) => line.startsWith(`## ${version},`))
+  const heading = read('CHANGELOG.md')
+    .split('\n')
+    .find((line) => line.startsWith(`## ${version},`))
   if (heading === undefined || !/, \d{4}-\d\d-\d\d$/.test(heading))
     found.push(`CHANGELOG.md has no heading "## ${version}, YYYY-MM-DD"`)
   return found
@@ -29,7 +31,8 @@ export function unready(version, read) {
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const version = /^v(\d+\.\d+\.\d+\S*)$/.exec(process.argv[2] ?? '')?.[1]
   const found =
-    version === undefined ? ['node scripts/package/version.mjs vVERSION']
+    version === undefined
+      ? ['node scripts/package/version.mjs vVERSION']
       : unready(version, (path) => readFileSync(join(ROOT, path), 'utf8'))
   for (const sentence of found) process.stderr.write(`${sentence}\n`)
   process.exitCode = found.length === 0 ? 0 : 1

@@ -39,7 +39,8 @@ export async function packWheel(target, { main, platform }, out) {
   const tag = wheelTag(target, glibc)
   const env = { ...process.env, NEREID_WHEEL_TAG: tag }
   const { code, text } = await capture(
-    join(bin, 'python'), ['-m', 'hatchling', 'build', '--target', 'wheel', '--directory', out],
+    join(bin, 'python'),
+    ['-m', 'hatchling', 'build', '--target', 'wheel', '--directory', out],
     { cwd: directory, env, quiet: true },
   )
   const path = resolve(directory, text.trim().split('\n').at(-1) ?? '')

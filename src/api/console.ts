@@ -43,5 +43,8 @@ export function consoleFacts(context: ConsoleContext, argument: JsonObject): Jso
 
 /** Facts that stay, one of which is read from a file. */
 const factsOfProcess = ({ isExplicit, grpcPort }: ConsoleContext): JsonObject => ({
-  nereid: ownVersion(), explicit: isExplicit, grpc_port: grpcPort(), started_ms: Math.round(performance.timeOrigin),
+  nereid: ownVersion(),
+  explicit: isExplicit,
+  grpc_port: grpcPort(),
+  started_ms: Math.round(performance.timeOrigin),
 })

@@ -7,7 +7,12 @@
 
 import type { Logger } from '../log/index.js'
 import {
-  ServerError, asServerError, type ControlCall, type ControlFile, type Core, type Restriction,
+  ServerError,
+  asServerError,
+  type ControlCall,
+  type ControlFile,
+  type Core,
+  type Restriction,
 } from '../native/index.js'
 import type { IndexRow, LoadParameters, Repository } from '../repository/index.js'
 import { isString, malformed, members, type JsonObject } from './json.js'
@@ -121,7 +126,9 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
  * @throws {ServerError} for an unknown key, a value that is not a string, or contents that are not base64.
  */
 export function readLoadParameters(
-  value: unknown, protocol: Protocol, decoded: readonly ControlFile[] = [],
+  value: unknown,
+  protocol: Protocol,
+  decoded: readonly ControlFile[] = [],
 ): LoadParameters {
   let config: string | null = null
   const files = new Map<string, Uint8Array>()

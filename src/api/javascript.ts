@@ -7,9 +7,7 @@ import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import type { WorkerData } from '../javascript/channel.js'
 import type { Logger } from '../log/index.js'
-import {
-  asServerError, nativePath, workerEnded, type JavaScriptOptions, type WorkerStart,
-} from '../native/index.js'
+import { asServerError, nativePath, workerEnded, type JavaScriptOptions, type WorkerStart } from '../native/index.js'
 import { ROOT } from '../native/locate.js'
 import { TYPE_FLAGS } from '../native/typescript.js'
 import { stackOf } from './stacks.js'
@@ -28,7 +26,10 @@ const environment = (): Record<string, string> =>
 
 /** The start of a process for an instance, `isolation: "process"`. */
 export const javaScriptProcess = (): JavaScriptOptions => ({
-  node: process.execPath, flags: FLAGS, script: join(ROOT, 'dist/javascript/process.js'), environment: environment(),
+  node: process.execPath,
+  flags: FLAGS,
+  script: join(ROOT, 'dist/javascript/process.js'),
+  environment: environment(),
 })
 
 /** Time after the last start of an instance until spare workers are made: their start would slow down that one. */
@@ -55,7 +56,8 @@ function makeWorker(name: string, runner: number | null, heapMb: number | null, 
  * heap limit.
  */
 export function workerHost(
-  log: Logger['log'], sparesMax = 0,
+  log: Logger['log'],
+  sparesMax = 0,
 ): (id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void {
   const workers = new Map<number, Worker>()
   const names = new WeakMap<Worker, string>()
@@ -116,9 +118,10 @@ export function workerHost(
   /** Logs what a worker runs that does not return. */
   async function explain(worker: Worker): Promise<void> {
     const frames = await stackOf(worker).catch(() => null)
-    const what = frames === null
-      ? ' runs no JavaScript: it waits for a promise, or for native code'
-      : ` runs:\n${frames.join('\n')}`
+    const what =
+      frames === null
+        ? ' runs no JavaScript: it waits for a promise, or for native code'
+        : ` runs:\n${frames.join('\n')}`
     log('warning', `${names.get(worker) ?? ''}${what}`)
   }
 

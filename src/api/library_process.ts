@@ -31,7 +31,8 @@ export function libraryEnvironment(environment: Readonly<Record<string, string |
  * @param links prefix of the directory for links to our library
  */
 export function libraryProcess(
-  links: string, { hostPerModel: perModel, hostUser: user }: { hostPerModel: boolean; hostUser: string | null },
+  links: string,
+  { hostPerModel: perModel, hostUser: user }: { hostPerModel: boolean; hostUser: string | null },
 ): LibraryProcess {
   const directory = dirname(nativePath())
   const [program, library] = [join(directory, PROGRAM), join(directory, LIBRARY)]

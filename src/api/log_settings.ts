@@ -31,8 +31,7 @@ export function logSettingsAnswer(settings: LogSettings): Record<string, string 
 export function updateLogSettings(settings: LogSettings, update: unknown, protocol: Protocol): void {
   const values = members(update)
   // A gRPC setting without a value arrives as null and has the wrong type; a JSON null leaves the setting unchanged.
-  const given = (key: string): boolean =>
-    Object.hasOwn(values, key) && (protocol === 'grpc' || values[key] !== null)
+  const given = (key: string): boolean => Object.hasOwn(values, key) && (protocol === 'grpc' || values[key] !== null)
 
   if (given('log_file')) {
     throw new ServerError('UNSUPPORTED', 'log file location can not be updated through network protocol')

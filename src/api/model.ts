@@ -164,8 +164,14 @@ export class Model {
 }
 
 function toNativeRequest(model: string, version: string, request: InferRequest): NativeInferRequest {
-  const { id = '', inputs, outputs = [], parameters = {}, priority = 0n, timeoutUs = 0n } =
-    asObject('the request', request)
+  const {
+    id = '',
+    inputs,
+    outputs = [],
+    parameters = {},
+    priority = 0n,
+    timeoutUs = 0n,
+  } = asObject('the request', request)
   return {
     model,
     version,

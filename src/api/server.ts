@@ -11,11 +11,22 @@ import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type {
-  ControlOptions, CoreOptions, GrpcOptions, HttpOptions, ListenOptions, RequestLogOptions,
+  ControlOptions,
+  CoreOptions,
+  GrpcOptions,
+  HttpOptions,
+  ListenOptions,
+  RequestLogOptions,
 } from '../native/contract.js'
 import { asServerError, createCore, type Core, type ServerError } from '../native/index.js'
 import {
-  removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type RepositorySettings, type StartFailure,
+  removeUnpacked,
+  Repository,
+  Stores,
+  unpackPrefix,
+  type LoadEvent,
+  type RepositorySettings,
+  type StartFailure,
 } from '../repository/index.js'
 import { answerControl, type ControlContext } from './control.js'
 import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_keys.js'
@@ -47,7 +58,8 @@ export interface ServerSettings {
   listenEarly: boolean
   /** Settings that are known before the start. With `exitOnDeviceError`, the caller ends the process. */
   core: Pick<
-    CoreOptions, 'engine' | 'memoryLimitBytes' | 'deviceMemory' | 'responseCacheRedis' | 'responseCacheLibrary'
+    CoreOptions,
+    'engine' | 'memoryLimitBytes' | 'deviceMemory' | 'responseCacheRedis' | 'responseCacheLibrary'
   >
   listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
@@ -158,7 +170,8 @@ function listenOptions({ listen, http, grpc, control }: ServerSettings): ListenO
  * cannot be read and `exitOnError` is set; a `BindError` with all services that cannot be started.
  */
 export async function startServer(
-  settings: ServerSettings, logger: Logger,
+  settings: ServerSettings,
+  logger: Logger,
   { observe = () => {}, bound = () => {}, listening = () => {} }: StartHooks = {},
 ): Promise<RunningServer> {
   let unusable: ServerError | null = null
@@ -197,9 +210,17 @@ export async function startServer(
     workerHost(logger.log, settings.development ? SPARE_WORKERS : 0),
   )
   const controls = (): ControlContext => ({
-    core, repository, trace, logger, guards, isExplicit: settings.repository.mode === 'explicit',
-    metricsPort: () => metricsServer?.port ?? 0, grpcPort: () => ports.grpc,
-    metrics: () => metrics(), unusable: () => unusable !== null, loading: () => isLoading,
+    core,
+    repository,
+    trace,
+    logger,
+    guards,
+    isExplicit: settings.repository.mode === 'explicit',
+    metricsPort: () => metricsServer?.port ?? 0,
+    grpcPort: () => ports.grpc,
+    metrics: () => metrics(),
+    unusable: () => unusable !== null,
+    loading: () => isLoading,
   })
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
@@ -316,7 +337,7 @@ export async function startServer(
       if (grace > 0 && isHandedOver(settings)) {
         // New connections wait in the sockets for the next server; existing ones are served and closed.
         core.handOver()
-        for (const end = performance.now() + grace; core.connections() > 0 && performance.now() < end; ) {
+        for (const end = performance.now() + grace; core.connections() > 0 && performance.now() < end;) {
           await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
         }
       }
@@ -326,7 +347,7 @@ export async function startServer(
       }
       core.setServerState('exiting')
       // Sequences continue (R-51), and their clients may have to reconnect: the ports stay open.
-      for (let second = performance.now(); core.sequences() > 0 && performance.now() < deadline; ) {
+      for (let second = performance.now(); core.sequences() > 0 && performance.now() < deadline;) {
         await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
         if (performance.now() - second < 1000) continue
         second = performance.now()

@@ -32,7 +32,12 @@ export function stackOf(worker: Worker): Promise<string[] | null> {
     })
     session.on('NodeWorker.receivedMessageFromWorker', ({ params }) => {
       if (params.sessionId !== to) return
-      const { id, method, params: told, result } = JSON.parse(params.message) as {
+      const {
+        id,
+        method,
+        params: told,
+        result,
+      } = JSON.parse(params.message) as {
         id?: number
         method?: string
         params: { callFrames: { callFrameId: string }[] }

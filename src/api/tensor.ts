@@ -146,7 +146,7 @@ function encode(place: string, datatype: string, data: TensorData): Buffer {
 function splitBytes(raw: Uint8Array): Uint8Array[] {
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength)
   const elements: Uint8Array[] = []
-  for (let at = 0; at + 4 <= raw.byteLength; ) {
+  for (let at = 0; at + 4 <= raw.byteLength;) {
     const length = view.getUint32(at, true)
     elements.push(raw.subarray(at + 4, at + 4 + length))
     at += 4 + length

@@ -51,7 +51,9 @@ export function takeGivenSockets(environment: NodeJS.ProcessEnv, pid: number): N
  * or that is no listening TCP socket
  */
 export function assignSockets(
-  sockets: readonly NamedSocket[], describe: (fd: number) => GivenSocket, { settings }: Resolved,
+  sockets: readonly NamedSocket[],
+  describe: (fd: number) => GivenSocket,
+  { settings }: Resolved,
 ): void {
   for (const { fd, name } of sockets) {
     const socket = describe(fd)

@@ -35,7 +35,8 @@ export const usageOf = (program: string, { name, usage }: Command): string =>
  * @throws {CommandError} for an unknown option, and for a missing or unexpected value
  */
 export function readArguments(
-  command: Pick<Command, 'name' | 'options' | 'takesFlags'>, args: readonly string[],
+  command: Pick<Command, 'name' | 'options' | 'takesFlags'>,
+  args: readonly string[],
 ): CommandArguments {
   const known = command.options ?? []
   const read: CommandArguments = { rest: [], options: new Map(), all: [] }

@@ -42,8 +42,11 @@ export interface CommandModule {
 }
 
 /** Option of commands that ask a server (`remote.ts`). */
-const HEADER: CommandOption =
-  { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' }
+const HEADER: CommandOption = {
+  name: 'header',
+  value: 'name: value',
+  meaning: 'Sent with every request to the server.',
+}
 
 export const COMMANDS: readonly Command[] = [
   {
@@ -54,10 +57,12 @@ export const COMMANDS: readonly Command[] = [
       'named files. Starts no server, but takes its options.',
     options: [
       {
-        name: 'load', meaning: 'Load the models once, as a server does, and print the mistakes that only a load shows.',
+        name: 'load',
+        meaning: 'Load the models once, as a server does, and print the mistakes that only a load shows.',
       },
       {
-        name: 'format', value: 'text|json|github',
+        name: 'format',
+        value: 'text|json|github',
         meaning: 'Form of the output; github prints annotations for GitHub Actions.',
       },
     ],
@@ -75,24 +80,29 @@ export const COMMANDS: readonly Command[] = [
       '.ubj, .model), LightGBM (.txt) or treelite (.tl), or a model.json with the arguments of a vLLM engine.',
     options: [
       {
-        name: 'name', value: 'name',
+        name: 'name',
+        value: 'name',
         meaning:
           'Name of the model. Default: that of the file or, where it says nothing (model.onnx, model.txt, ' +
           'saved_model.pb, 1), of the directory above.',
       },
       {
-        name: 'out', value: 'path',
+        name: 'out',
+        value: 'path',
         meaning: 'Model repository for the result, created if it is missing. Default: models.',
       },
       {
-        name: 'batch', value: 'rows', isValueOptional: true,
+        name: 'batch',
+        value: 'rows',
+        isValueOptional: true,
         meaning:
           'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which ' +
           'always batch; the first dimension of all inputs and outputs is the batch then. Default: batches if rows ' +
           'are independent and gain, which is tried.',
       },
       {
-        name: 'file', value: 'path',
+        name: 'file',
+        value: 'path',
         meaning: 'Graph of a text model, below its DIRECTORY, such as onnx/model_quantized.onnx.',
       },
       {
@@ -117,23 +127,27 @@ export const COMMANDS: readonly Command[] = [
       'their outputs, changes of ranks, CPU, rate and memory. A model that differs too much is not written.',
     options: [
       {
-        name: 'out', value: 'path',
+        name: 'out',
+        value: 'path',
         meaning: 'Model repository for the result, created if it is missing. Default: optimized.',
       },
       {
-        name: 'inputs', value: 'path',
+        name: 'inputs',
+        value: 'path',
         meaning:
           'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace ' +
           'of a server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',
       },
       {
-        name: 'method', value: 'dynamic|static',
+        name: 'method',
+        value: 'dynamic|static',
         meaning:
           'Where the ranges of values are from: each run, or a calibration with the inputs. Default: static for ' +
           'graphs with convolutions, dynamic for others.',
       },
       {
-        name: 'exclude', value: 'nodes',
+        name: 'exclude',
+        value: 'nodes',
         meaning:
           'Nodes that stay as they are, by name: patterns with * and ?, joined by commas. May be given several times.',
       },
@@ -150,18 +164,21 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/optimize/index.js'),
   },
   {
-    name: 'new', usage: '(model | backend) NAME [--lang=(ts | python | c | rust)] [options]',
+    name: 'new',
+    usage: '(model | backend) NAME [--lang=(ts | python | c | rust)] [options]',
     meaning:
       'Write the smallest model in TypeScript or Python and a test that runs without a server, try it, and print the ' +
       "commands that test it, serve it and call it. Or write the smallest backend for Triton's C API in C or " +
       'Rust, with a model and a test, and print the commands that build it, test it and serve it.',
     options: [
       {
-        name: 'lang', value: 'ts|python|c|rust',
+        name: 'lang',
+        value: 'ts|python|c|rust',
         meaning: 'Language of the model, ts by default, or of the backend, c by default.',
       },
       {
-        name: 'out', value: 'path',
+        name: 'out',
+        value: 'path',
         meaning:
           'Directory for the result, created if it is missing. Default: models, for a model; the current one, for a ' +
           'backend.',
@@ -195,20 +212,24 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/doctor/index.js'),
   },
   {
-    name: 'gpu', usage: '[--json] [options]',
+    name: 'gpu',
+    usage: '[--json] [options]',
     meaning:
       'Print what this machine has for models on GPUs (driver, devices, CUDA, TensorRT), what is missing, ' +
       'and the commands that install it. Starts no server, but takes its options.',
-    options: [{ name: 'json', meaning: 'Print it as JSON.' }], takesFlags: true,
+    options: [{ name: 'json', meaning: 'Print it as JSON.' }],
+    takesFlags: true,
     load: () => import('../commands/gpu/index.js'),
   },
   {
-    name: 'config', usage: '[--format=json] [options]',
+    name: 'config',
+    usage: '[--format=json] [options]',
     meaning:
       'Print every effective option of a server and its source: the command line, a variable, a line of the ' +
       'file of --config, or nothing. The output is such a file, with masked secrets. Starts no server, but ' +
       'takes its options.',
-    options: [{ name: 'format', value: 'text|json', meaning: 'How it is printed.' }], takesFlags: true,
+    options: [{ name: 'format', value: 'text|json', meaning: 'How it is printed.' }],
+    takesFlags: true,
     load: () => import('../commands/config/index.js'),
   },
   {
@@ -220,18 +241,21 @@ export const COMMANDS: readonly Command[] = [
     options: [
       { name: 'url', value: 'url', meaning: 'HTTP address of the server, such as http://localhost:8000.' },
       {
-        name: 'model-repository', value: 'path',
+        name: 'model-repository',
+        value: 'path',
         meaning: 'A repository instead of a server; its models are loaded once.',
       },
       { name: 'models', value: 'names', meaning: 'Names of models, joined by commas. Default: all ready models.' },
       { name: 'out', value: 'path', meaning: 'The file to write. Default: standard output.' },
       {
-        name: 'check', value: 'path',
+        name: 'check',
+        value: 'path',
         meaning:
           'Write nothing; print the differences between this file and the models, and exit with 1 if there are any.',
       },
       {
-        name: 'import', value: 'module',
+        name: 'import',
+        value: 'module',
         meaning:
           'Where the client is imported from. Default: nereid-client or nereid/client, whichever is ' +
           'installed where the file is written.',
@@ -251,12 +275,14 @@ export const COMMANDS: readonly Command[] = [
     options: [
       { name: 'url', value: 'url', meaning: 'HTTP address of the server. Default: http://localhost:8000.' },
       {
-        name: 'id', value: 'id',
+        name: 'id',
+        value: 'id',
         meaning: 'Explain the requests with this id that the server keeps, those of MODEL or all.',
       },
       { name: 'version', value: 'version', meaning: 'Version of the model. Default: the one that answers.' },
       {
-        name: 'simulate', value: 'name=number,...',
+        name: 'simulate',
+        value: 'name=number,...',
         meaning:
           'What the last requests would have met with other settings: instances, delay_us, max_batch_size or threads.',
       },
@@ -278,51 +304,60 @@ export const COMMANDS: readonly Command[] = [
       { name: 'version', value: 'version', meaning: 'Version of the model. Default: the one that answers.' },
       { name: 'protocol', value: 'http|grpc', meaning: 'Protocol of a URL that is HOST:PORT. Default: http.' },
       {
-        name: 'endpoint', value: 'name',
+        name: 'endpoint',
+        value: 'name',
         meaning:
           'infer (the default), stream (of gRPC), generate, generate_stream, embeddings or rerank. Streams have ' +
           'times to the first response and to the next ones.',
       },
       {
-        name: 'concurrency', value: 'n',
+        name: 'concurrency',
+        value: 'n',
         meaning: 'Requests in flight: N, START:END, START:END:STEP or N,N,N, each measured by itself. Default: 1.',
       },
       {
-        name: 'rate', value: 'n',
+        name: 'rate',
+        value: 'n',
         meaning:
           'Requests that are due in a second, instead of a concurrency, in the same forms. Latency counts from when ' +
           'a request was due.',
       },
       { name: 'arrivals', value: 'constant|poisson', meaning: 'When they are due. Default: poisson.' },
       {
-        name: 'goal', value: 'limit',
+        name: 'goal',
+        value: 'limit',
         meaning: "Find the highest rate within a latency, such as 'p99<20ms' (mean, p50, p90, p95, p99, p999 or max).",
       },
       {
-        name: 'seconds', value: 'n',
+        name: 'seconds',
+        value: 'n',
         meaning: 'Seconds of a measurement. Default: 5; for two servers 1, for each of the pairs.',
       },
       { name: 'warmup', value: 'n', meaning: 'Seconds before it that are not counted. Default: 0.5.' },
       { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends, which has no warm-up then.' },
       {
-        name: 'stop-within', value: 'percent',
+        name: 'stop-within',
+        value: 'percent',
         meaning:
           'Measure until three windows in a row agree so well in rate and latency, ten at most, and print those three.',
       },
       {
-        name: 'percentile', value: 'percent',
+        name: 'percentile',
+        value: 'percent',
         meaning: 'Latency that must agree, instead of the mean, and a column of its own: 1 to 99.9.',
       },
       { name: 'pairs', value: 'n', meaning: 'Runs of each of two servers. Default, and at least: 10.' },
       {
-        name: 'timeout', value: 'seconds',
+        name: 'timeout',
+        value: 'seconds',
         meaning: 'After which a connection, or a request without a response, has failed. Default: 30.',
       },
       { name: 'connections', value: 'n', meaning: 'Connections. Default: one per request in flight, of gRPC per six.' },
       { name: 'shape', value: 'input:dims', meaning: 'Shape of an input, such as image:3,224,224. May be repeated.' },
       { name: 'batch', value: 'rows', meaning: 'Rows of a request; texts of embeddings, documents of rerank.' },
       {
-        name: 'data', value: 'source',
+        name: 'data',
+        value: 'source',
         meaning:
           "Values of the inputs: random (the default), zero, or the path of perf_analyzer's JSON, of a directory " +
           'with a file for each input, or of lines of text. May be repeated.',
@@ -330,14 +365,18 @@ export const COMMANDS: readonly Command[] = [
       { name: 'text-words', value: 'mean[,deviation]', meaning: 'Words of generated texts. Default: 30,10.' },
       { name: 'request-parameter', value: 'name:value:type', meaning: 'Parameter of each request. May be repeated.' },
       {
-        name: 'shared-memory', value: 'system|none', isValueOptional: true,
+        name: 'shared-memory',
+        value: 'system|none',
+        isValueOptional: true,
         meaning: 'Put tensors into system shared memory, of a server on this machine.',
       },
       { name: 'tensors', value: 'binary|json', meaning: 'Form of tensors over HTTP. Default: binary.' },
       { name: 'seed', value: 'n', meaning: 'Of random values and arrivals. Default: 1.' },
       { name: 'csv', value: 'path', meaning: "Write the results with perf_analyzer's columns." },
       {
-        name: 'json', value: 'path', isValueOptional: true,
+        name: 'json',
+        value: 'path',
+        isValueOptional: true,
         meaning: 'Write all figures as JSON; without a path print them.',
       },
       { name: 'report', value: 'path', meaning: 'Write an HTML page with curves.' },
@@ -357,19 +396,23 @@ export const COMMANDS: readonly Command[] = [
     options: [
       { name: 'name', value: 'name', meaning: 'Name of the key in logs, metrics and errors.' },
       {
-        name: 'scope', value: 'verbs[:models]',
+        name: 'scope',
+        value: 'verbs[:models]',
         meaning:
           'What the key may do, such as inference,metadata:resnet* or all, or all:read for reading alone. ' +
           'May be given several times.',
       },
       {
-        name: 'expires', value: 'time',
+        name: 'expires',
+        value: 'time',
         meaning: 'When the key ends: 2027-01-31, 2027-01-31T12:00:00Z, or 90d from now.',
       },
       { name: 'concurrency', value: 'count', meaning: 'Requests of the key in flight at once.' },
       { name: 'requests-per-second', value: 'count', meaning: 'Requests of the key in a second.' },
       {
-        name: 'burst', value: 'count', meaning: 'Requests that may arrive at once. Default: the requests in a second.',
+        name: 'burst',
+        value: 'count',
+        meaning: 'Requests that may arrive at once. Default: the requests in a second.',
       },
       { name: 'bytes-per-second', value: 'count', meaning: 'Bytes of requests of the key in a second.' },
       { name: 'hash', meaning: 'Read the key from stdin instead of making one.' },
@@ -378,14 +421,17 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/key/index.js'),
   },
   {
-    name: 'completion', usage: '(bash | zsh | fish)',
+    name: 'completion',
+    usage: '(bash | zsh | fish)',
     meaning:
       'Print a script that completes commands, options and their values in a shell; its comments name the ' +
       'place where the shell looks for it.',
-    words: () => ['bash', 'zsh', 'fish'], load: () => import('../commands/completion/index.js'),
+    words: () => ['bash', 'zsh', 'fish'],
+    load: () => import('../commands/completion/index.js'),
   },
   {
-    name: 'help', usage: '[TOPIC | COMMAND]',
+    name: 'help',
+    usage: '[TOPIC | COMMAND]',
     meaning: 'Print an overview, options of a topic, or a command; all prints every option.',
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
     load: () => import('../commands/help/index.js'),

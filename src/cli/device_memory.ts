@@ -27,7 +27,10 @@ export function readDeviceMemory(options: Options): DeviceMemoryOptions {
     }),
     loadLimits: options.modelLoadGpuLimit.map((text) => {
       const { device, value } = readPair(
-        'model-load-gpu-limit', text, '<GPU device>:<fraction>', /^(?:\d+\.?\d*|\.\d+)$/,
+        'model-load-gpu-limit',
+        text,
+        '<GPU device>:<fraction>',
+        /^(?:\d+\.?\d*|\.\d+)$/,
       )
       if (value > 1)
         throw badOption('model-load-gpu-limit', `the fraction must be in the range [0.0, 1.0]. Got ${text}`)

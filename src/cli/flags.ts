@@ -96,6 +96,8 @@ export type Flag = FlagCommon &
 
 const INT32_MAX = 2147483647
 
+// A table: a flag has a row, not a line for each member.
+// oxfmt-ignore
 export const FLAGS = [
   // Global
   { name: 'help', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active',

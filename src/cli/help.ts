@@ -32,14 +32,17 @@ export function groupLines(group: Group): string[] {
 /** The page docs/flags.md. */
 export function flagsMarkdown(): string {
   const lines = [
-    '# Command-line options', '',
-    '<!-- Made from src/cli/flags.ts; run the tests of test/cli with `-u` after a change there. -->', '',
+    '# Command-line options',
+    '',
+    '<!-- Made from src/cli/flags.ts; run the tests of test/cli with `-u` after a change there. -->',
+    '',
     'This page lists every option of the server. Write options as `--name=value` or `--name value`; booleans ' +
       'take true, false, on, off, 1 or 0, and bytes a unit of k, m, g or t, each',
     '1024 of the one before: `2g`, `512MiB`. An unknown option ends the process. The in-process API takes the ' +
       'same options in camelCase. Options marked *accepted* are ' +
       'checked and',
-    'have no effect in this release; the server names them once at start.', ...SOURCES
+    'have no effect in this release; the server names them once at start.',
+    ...SOURCES,
   ]
   for (const group of GROUPS) {
     lines.push('', `## ${group}`, '', '| option | default | meaning |', '|---|---|---|')
@@ -55,14 +58,17 @@ export function flagsMarkdown(): string {
 }
 
 const SOURCES = [
-  '', '## Variables and a file', '',
+  '',
+  '## Variables and a file',
+  '',
   'An option can also come from an environment variable or from a file. The command line takes precedence ' +
     'over a variable, a variable over the file, and the file',
   'over the default. A repeatable option takes its whole list from the first of these sources that sets it. ' +
     '`nereid config` prints the effective options and the source',
   'of each; its output is such a file, with defaults in comments. `nereid`, `tritonserver`, `nereid check`, ' +
     '`nereid gpu` and `nereid config` read both; the in-process API',
-  'reads neither.', '',
+  'reads neither.',
+  '',
   '- **Variables** have the prefix `NEREID_` and the name of the option in capitals, with `_` for `-`: ' +
     '`NEREID_HTTP_PORT=9000`. A repeatable option has a value on',
   "  each line: `NEREID_MODEL_REPOSITORY=$'/models\\n/more'` in bash, `value: |` in YAML. An empty variable " +
@@ -77,8 +83,16 @@ const SOURCES = [
     'the names of options, and a repeatable option has a list (or one value).',
   '  Values are read as on the command line, and relative paths start at the working directory. Unknown or ' +
     'repeated keys, keys without a value, maps, and aliases are',
-  '  errors with the line.', '', '```yaml', 'model-repository:', '  - /models', '  - /more',
-  'model-control-mode: explicit', 'http-port: 9000', 'log-format: json', '```'
+  '  errors with the line.',
+  '',
+  '```yaml',
+  'model-repository:',
+  '  - /models',
+  '  - /more',
+  'model-control-mode: explicit',
+  'http-port: 9000',
+  'log-format: json',
+  '```',
 ]
 
 /** Placeholder after the name of an option: `=<integer>`, or empty. */
@@ -110,7 +124,9 @@ function defaultText(flag: Flag): string {
 export function describe(flag: Flag): string {
   const shown = defaultText(flag)
   return [
-    flag.meaning, flag.list === true ? 'Repeatable.' : '', shown === '' ? '' : `Default: ${shown}.`,
+    flag.meaning,
+    flag.list === true ? 'Repeatable.' : '',
+    shown === '' ? '' : `Default: ${shown}.`,
     flag.state === 'accepted' ? '[accepted, not active]' : '',
   ]
     .filter((part) => part !== '')

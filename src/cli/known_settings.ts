@@ -8,15 +8,24 @@ import { suggestion } from './parse.js'
 
 /** Settings that apply to every backend: read by this server, or accepted because Triton has them as defaults. */
 const EVERY_BACKEND = [
-  'default-max-batch-size', 'min-compute-capability', 'auto-complete-config', 'backend-directory', 'use-library'
+  'default-max-batch-size',
+  'min-compute-capability',
+  'auto-complete-config',
+  'backend-directory',
+  'use-library',
 ]
 
 /** Flags whose settings do not depend on a backend. */
 export const SETTINGS = {
   'metrics-config': [
-    'counter_latencies', 'histograms', 'histogram_latencies', 'summary_latencies', 'summary_quantiles'
+    'counter_latencies',
+    'histograms',
+    'histogram_latencies',
+    'summary_latencies',
+    'summary_quantiles',
   ],
-  'host-policy': ['numa-node', 'cpu-cores'], trace: ['mode', 'level', 'rate', 'count'],
+  'host-policy': ['numa-node', 'cpu-cores'],
+  trace: ['mode', 'level', 'rate', 'count'],
   'trace triton': ['file', 'log-frequency'],
   'trace opentelemetry': ['url', 'resource', 'bsp_max_queue_size', 'bsp_schedule_delay', 'bsp_max_export_batch_size'],
 } as const
@@ -28,12 +37,15 @@ export function warnOfUnknown(owner: string, key: string, known: readonly string
 
 /** Warns of an unknown setting of `--backend-config`, and of a backend whose name is close to a known one. */
 export function warnOfBackendSetting(
-  { backend, key }: { backend: string | null; key: string }, warnings: string[],
+  { backend, key }: { backend: string | null; key: string },
+  warnings: string[],
 ): void {
   if (backend === null) {
     warnOfUnknown(
-      '--backend-config without the name of a backend', key,
-      [...EVERY_BACKEND, ...BACKENDS.flatMap(({ settings = [] }) => settings)], warnings,
+      '--backend-config without the name of a backend',
+      key,
+      [...EVERY_BACKEND, ...BACKENDS.flatMap(({ settings = [] }) => settings)],
+      warnings,
     )
     return
   }

@@ -26,7 +26,8 @@ if (named !== undefined || isHelp) {
 if (named !== undefined) {
   // Arguments after -- belong to another program.
   const own = rest.includes('--') ? rest.slice(0, rest.indexOf('--')) : rest
-  process.exitCode = own.some(isHelpFlag) ? await (await import('../commands/help/index.js')).run(program, [named.name])
+  process.exitCode = own.some(isHelpFlag)
+    ? await (await import('../commands/help/index.js')).run(program, [named.name])
     : await (await named.load()).run(program, rest)
 } else if (isHelp) {
   process.exitCode = await (await import('../commands/help/index.js')).run(program, rest)

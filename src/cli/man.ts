@@ -22,7 +22,7 @@ const ENVIRONMENT: readonly [name: string, meaning: string][] = [
   ['NOTIFY_SOCKET, WATCHDOG_USEC', 'Where systemd wants to hear that the server is ready, stops, and is alive.'],
   [
     'LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES',
-    'Sockets that systemd opened: named http, grpc or metrics, or else known by the ports of the options.'
+    'Sockets that systemd opened: named http, grpc or metrics, or else known by the ports of the options.',
   ],
 ]
 
@@ -37,8 +37,11 @@ const EXAMPLES: readonly [command: string, meaning: string][] = [
 export function manPage(): string {
   const lines = [
     '.\\" Made from src/cli/flags.ts and src/cli/commands.ts;',
-    '.\\" run the tests of test/cli with `-u` after a change there.', `.TH NEREID 1 ${DATE} Nereid`, '.SH NAME',
-    'nereid, tritonserver \\- inference server with the network API of Triton', '.SH SYNOPSIS',
+    '.\\" run the tests of test/cli with `-u` after a change there.',
+    `.TH NEREID 1 ${DATE} Nereid`,
+    '.SH NAME',
+    'nereid, tritonserver \\- inference server with the network API of Triton',
+    '.SH SYNOPSIS',
     ...['[\\fBserve\\fR] \\fB\\-\\-model\\-repository=\\fIpath\\fR [\\fIoption\\fR ...]', '\\fIcommand\\fR ...']
       .flatMap((usage) => [`.B nereid`, usage, '.br'])
       .slice(0, -1),
@@ -83,11 +86,14 @@ export function manPage(): string {
     '.SH SIGNALS',
     ...text(
       'SIGTERM and SIGINT end the server: it is not ready at once, after SIGTERM answers new requests for ' +
-      '--exit-grace-secs, answers the requests in flight for up to ' +
+        '--exit-grace-secs, answers the requests in flight for up to ' +
         '--exit-timeout-secs, and ends. A second signal ends it at once.',
     ),
-    '.SH EXIT STATUS', '.TP', '.B 0',
-    ...text('All requests were answered; of a command, it did what it was asked and found nothing wrong.'), '.TP',
+    '.SH EXIT STATUS',
+    '.TP',
+    '.B 0',
+    ...text('All requests were answered; of a command, it did what it was asked and found nothing wrong.'),
+    '.TP',
     '.B 1',
     ...text(
       'The command line or a model was wrong, a port was taken, or requests were left when the time was up. ' +

@@ -200,7 +200,10 @@ export function bytesOf(text: string): number | null {
 }
 
 function readNumber(
-  name: string, text: string, form: RegExp, bounds: { min?: number; max?: number; clamp?: true; outOfBound?: string },
+  name: string,
+  text: string,
+  form: RegExp,
+  bounds: { min?: number; max?: number; clamp?: true; outOfBound?: string },
 ): number {
   const trimmed = text.trim()
   if (!form.test(trimmed)) throw badOption(name, `Invalid option value. Got ${text}`)

@@ -44,7 +44,8 @@ export class SlowLoads {
     if (event.phase === 'loading') {
       const sinceMs = performance.now()
       const timer = setInterval(
-        () => this.#info(`still loading ${key}, ${Math.round((performance.now() - sinceMs) / 1000)} s`), SLOW_MS,
+        () => this.#info(`still loading ${key}, ${Math.round((performance.now() - sinceMs) / 1000)} s`),
+        SLOW_MS,
       )
       timer.unref()
       this.#loading.set(key, { sinceMs, timer })
@@ -52,7 +53,8 @@ export class SlowLoads {
       const seconds = (performance.now() - before.sinceMs) / 1000
       if (seconds * 1000 >= SLOW_MS)
         this.#info(
-          event.phase === 'ready' ? `loaded ${key} in ${seconds.toFixed(1)} s`
+          event.phase === 'ready'
+            ? `loaded ${key} in ${seconds.toFixed(1)} s`
             : `gave up loading ${key} after ${seconds.toFixed(1)} s`,
         )
     }

@@ -34,7 +34,8 @@ function readNumber(text: string): number {
   const number = Number(text)
   if (number < 0 || number > INT32_MAX) {
     throw badOption(
-      'rate-limit-resource', `Provided option value is out of bound. Got ${text}; it is from 0 to ${INT32_MAX}`,
+      'rate-limit-resource',
+      `Provided option value is out of bound. Got ${text}; it is from 0 to ${INT32_MAX}`,
     )
   }
   return number

@@ -43,16 +43,22 @@ export function fitTable(rows: Rows, columns: number): string {
     const width = widths[widest] ?? 0
     if (width <= CELL_MIN) break
     const next = Math.max(
-      CELL_MIN, width - over, ...widths.filter((_, i) => i !== widest).map((other) => Math.min(other, width - 1)),
+      CELL_MIN,
+      width - over,
+      ...widths.filter((_, i) => i !== widest).map((other) => Math.min(other, width - 1)),
     )
     over -= width - next
     widths[widest] = next
   }
   return formatTable(
-    rows.map((row) => row.map((cell, i) => cell
+    rows.map((row) =>
+      row.map((cell, i) =>
+        cell
           .split('\n')
           .flatMap((part) => fold(part, widths[i] ?? CELL_MIN))
-          .join('\n'))),
+          .join('\n'),
+      ),
+    ),
     widths,
   )
 }
@@ -62,8 +68,11 @@ export function foldLines(text: string, columns: number): string {
   if (columns < COLUMNS_MIN) return text
   const lines = text
     .split('\n')
-    .map((line) => (textWidth(line) <= columns || line.startsWith('| ') ? line
-        : fold(line, columns - INDENT.length).join(`\n${INDENT}`)))
+    .map((line) =>
+      textWidth(line) <= columns || line.startsWith('| ')
+        ? line
+        : fold(line, columns - INDENT.length).join(`\n${INDENT}`),
+    )
   return lines.join('\n')
 }
 
@@ -101,7 +110,10 @@ export function colourStates(table: string, environment: NodeJS.ProcessEnv = pro
 
 /** The last lines of a start, which began at `beganMs` on the clock of the process. */
 export async function summary(
-  resolved: Resolved, ports: Ports, { models, ready }: StartReport, beganMs: number,
+  resolved: Resolved,
+  ports: Ports,
+  { models, ready }: StartReport,
+  beganMs: number,
 ): Promise<string> {
   const { http, grpc, metrics } = resolved.settings
   const seconds = ((performance.now() - beganMs) / 1000).toFixed(1)
@@ -128,19 +140,24 @@ function place({ address }: { address: string }, port: number): string {
 
 /** A request that succeeds with any models and without a key; null if there is none. */
 function request(
-  { settings: { http, metrics, keys } }: Resolved, ports: Ports, ready: readonly string[],
+  { settings: { http, metrics, keys } }: Resolved,
+  ports: Ports,
+  ready: readonly string[],
 ): string | null {
   const isOpen = (api: string): boolean => http?.restrictions.every(({ apis }) => !apis.includes(api)) === true
   const path =
     keys === null && isOpen('metadata')
       ? `/v2${ready[0] === undefined ? '' : `/models/${encodeURIComponent(ready[0])}`}`
-      : isOpen('health') ? '/v2/health/ready' : null
+      : isOpen('health')
+        ? '/v2/health/ready'
+        : null
   // Mutual TLS would require a certificate of the client.
   if (http !== null && path !== null && http.tls?.mutual !== true) {
     const shown = path.includes('health') ? ' -i' : ''
     if (isUnix(http.address))
       return `curl${shown} --unix-socket ${shellWord(unixPath(http.address))} http://localhost${path}`
-    return http.tls === null ? `curl${shown} ${shellWord(`${place(http, ports.http)}${path}`)}`
+    return http.tls === null
+      ? `curl${shown} ${shellWord(`${place(http, ports.http)}${path}`)}`
       : `curl${shown} --insecure ${shellWord(`https://${place(http, ports.http)}${path}`)}`
   }
   return metrics === null ? null : `curl ${place(metrics, ports.metrics)}/metrics`

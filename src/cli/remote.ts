@@ -66,7 +66,10 @@ export async function ask({ url, headers }: Remote, path: string, question: Ques
   let text: string
   try {
     const answer = await fetch(`${url}${path}`, {
-      method, headers, ...(body === undefined ? {} : { body }), signal: AbortSignal.timeout(ANSWER_MS_MAX),
+      method,
+      headers,
+      ...(body === undefined ? {} : { body }),
+      signal: AbortSignal.timeout(ANSWER_MS_MAX),
     })
     status = answer.status
     text = await read(answer)

@@ -16,7 +16,11 @@ import type { Resolved } from './settings.js'
  * to all backends appear once.
  */
 export function reportStart(
-  logger: Logger, resolved: Resolved, repository: Repository, failures: StartFailure[], reader: Terminal | null,
+  logger: Logger,
+  resolved: Resolved,
+  repository: Repository,
+  failures: StartFailure[],
+  reader: Terminal | null,
 ): StartReport {
   const { development } = resolved.settings
   reportDefaults(logger, resolved.settings)
@@ -32,7 +36,8 @@ export function reportStart(
   } else {
     const format = (rows: Rows): string => fitTable(rows, reader.columns)
     const own = backends(resolved.settings, written, ({ own }) => own).map(([name = '', path = '', config = '']) => [
-      name, config === '' ? path : `${path}\n${config}`
+      name,
+      config === '' ? path : `${path}\n${config}`,
     ])
     logger.table([['Backend', 'Path'], ...own, ['(all)', pairsText(commonSettings(resolved.settings))]], format)
     logger.table([['Model', 'Version', 'Status'], ...models], (rows) => colourStates(format(rows)))
@@ -78,8 +83,11 @@ interface BackendSettings {
 function commonSettings({ repository }: ServerSettings): Record<string, string> {
   const { key, value } = DEFAULT_MAX_BATCH_SIZE
   return {
-    'auto-complete-config': String(repository.autoComplete), 'backend-directory': repository.backendDirectory,
-    'min-compute-capability': repository.minComputeCapability.toFixed(6), [key]: value, ...givenFor(repository, null),
+    'auto-complete-config': String(repository.autoComplete),
+    'backend-directory': repository.backendDirectory,
+    'min-compute-capability': repository.minComputeCapability.toFixed(6),
+    [key]: value,
+    ...givenFor(repository, null),
   }
 }
 
@@ -88,7 +96,9 @@ function givenFor({ backendConfig }: ServerSettings['repository'], owner: string
 }
 
 const pairsText = (pairs: Record<string, string>): string =>
-  Object.entries(pairs).map(([key, value]) => `${key}=${value}`).join(', ')
+  Object.entries(pairs)
+    .map(([key, value]) => `${key}=${value}`)
+    .join(', ')
 
 const cmdline = ({ all }: BackendSettings): string => JSON.stringify({ cmdline: all })
 
@@ -99,7 +109,9 @@ const PATHS: Readonly<Record<string, () => string>> = {
 }
 
 function backends(
-  settings: ServerSettings, written: { name: string; file: string }[], show: (settings: BackendSettings) => string,
+  settings: ServerSettings,
+  written: { name: string; file: string }[],
+  show: (settings: BackendSettings) => string,
 ): string[][] {
   const config = (backend: string): string => {
     const own = givenFor(settings.repository, backend)
@@ -107,32 +119,39 @@ function backends(
     return show({ all: { ...commonSettings(settings), ...own }, own: pairsText(own) })
   }
   const builtIn = BACKENDS.filter(({ name, written }) => isBuiltIn(name) && written === undefined).map(({ name }) => [
-    name, PATHS[name]?.() ?? (settingsOwner(name) === name ? 'built in' : `run by ${settingsOwner(name)}`),
-    config(settingsOwner(name))
+    name,
+    PATHS[name]?.() ?? (settingsOwner(name) === name ? 'built in' : `run by ${settingsOwner(name)}`),
+    config(settingsOwner(name)),
   ])
   return [
     ...builtIn.sort(([a = ''], [b = '']) => (a < b ? -1 : 1)),
-    ...written.map(({ name, file }) => [name, file, config(name)])
+    ...written.map(({ name, file }) => [name, file, config(name)]),
   ]
 }
 
 function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
   const { repository } = settings
   return [
-    ['server_id', settings.core.engine.metadata.name], ['server_version', SERVER_VERSION],
+    ['server_id', settings.core.engine.metadata.name],
+    ['server_version', SERVER_VERSION],
     ['server_extensions', EXTENSIONS.join(' ')],
     ...repository.paths.map((path, i) => [`model_repository_path[${i}]`, path]),
     ['model_control_mode', `MODE_${repository.mode.toUpperCase()}`],
     ...repository.loadModels.map((name, i) => [`startup_models_${i}`, name]),
-    ['strict_model_config', repository.autoComplete ? '0' : '1'], ['model_config_name', repository.configName ?? ''],
+    ['strict_model_config', repository.autoComplete ? '0' : '1'],
+    ['model_config_name', repository.configName ?? ''],
     ['model_load_thread_count', String(repository.loadThreads)],
     ['strict_readiness', settings.core.engine.strictReadiness ? '1' : '0'],
     ['http_max_input_size', String(settings.core.engine.httpInputBytesMax)],
-    ['allow_client_shm', settings.core.engine.allowClientShm ? '1' : '0'], ['exit_timeout', String(exitTimeoutSecs)],
+    ['allow_client_shm', settings.core.engine.allowClientShm ? '1' : '0'],
+    ['exit_timeout', String(exitTimeoutSecs)],
     [
       'cache_enabled',
-      settings.core.engine.responseCacheBytes === null && settings.core.responseCacheRedis === null &&
-        settings.core.responseCacheLibrary === null ? '0' : '1'
+      settings.core.engine.responseCacheBytes === null &&
+      settings.core.responseCacheRedis === null &&
+      settings.core.responseCacheLibrary === null
+        ? '0'
+        : '1',
     ],
   ]
 }

@@ -43,7 +43,8 @@ export function readResponseCache(options: Options, warnings: string[]): Respons
     const [cache, ...given] = splitSettings(text)
     if (name !== null && name !== cache) {
       throw badOption(
-        'cache-config', 'found multiple cache configurations, but only a single cache is currently supported',
+        'cache-config',
+        'found multiple cache configurations, but only a single cache is currently supported',
       )
     }
     name = cache
@@ -83,7 +84,15 @@ function splitSettings(text: string): [cache: string, ...settings: [key: string,
 
 /** Settings of Redis, and those of TLS. */
 const REDIS_SETTINGS = [
-  'host', 'port', 'user', 'password', 'db', 'connect_timeout', 'socket_timeout', 'pool_size', 'wait_timeout'
+  'host',
+  'port',
+  'user',
+  'password',
+  'db',
+  'connect_timeout',
+  'socket_timeout',
+  'pool_size',
+  'wait_timeout',
 ]
 const TLS_SETTINGS = ['tls_enabled', 'cert', 'key', 'cacert', 'cacert_dir', 'sni']
 /** A comma before the name of a setting; a password may contain others. */
@@ -113,7 +122,8 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
   }
   if (host.includes(',')) {
     throw badOption(
-      'cache-config', `Failed to initialize RedisCache: 'host' has to be a name or an address, got '${shown(host)}'`,
+      'cache-config',
+      `Failed to initialize RedisCache: 'host' has to be a name or an address, got '${shown(host)}'`,
     )
   }
   const tls = TLS_SETTINGS.filter(
@@ -131,7 +141,8 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
     // Triton reads a malformed port as 0, which cannot connect: its users and its QA look for this text.
     const refused =
       key === 'port' && (Number.parseInt(text, 10) || 0) === 0
-        ? `failed to connect to Redis (${host}:0): Connection refused; ` : ''
+        ? `failed to connect to Redis (${host}:0): Connection refused; `
+        : ''
     throw badOption(
       'cache-config',
       `Failed to initialize RedisCache: ${refused}'${key}' has to be a number from ${min} to ${max}, got ` +
@@ -142,10 +153,15 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
   for (const key of settings.keys())
     warnOfUnknown("the response cache 'redis'", key, [...REDIS_SETTINGS, ...TLS_SETTINGS], warnings)
   return {
-    host, port: number('port', 0, 1, 65_535), user: settings.get('user') ?? null,
-    password: settings.get('password') ?? null, database: number('db', 0, 0, 999_999),
-    connectTimeoutMs: timeout('connect_timeout', 0), socketTimeoutMs: timeout('socket_timeout', 0),
-    waitTimeoutMs: timeout('wait_timeout', 100), poolSize: number('pool_size', 1, 1, POOL_SIZE_MAX),
+    host,
+    port: number('port', 0, 1, 65_535),
+    user: settings.get('user') ?? null,
+    password: settings.get('password') ?? null,
+    database: number('db', 0, 0, 999_999),
+    connectTimeoutMs: timeout('connect_timeout', 0),
+    socketTimeoutMs: timeout('socket_timeout', 0),
+    waitTimeoutMs: timeout('wait_timeout', 100),
+    poolSize: number('pool_size', 1, 1, POOL_SIZE_MAX),
   }
 }
 

@@ -15,7 +15,13 @@ import type { Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
 import { cleanCell, createLogger, openSink, type Logger, type Sink } from '../log/index.js'
 import {
-  asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, STATUS_NAMES,
+  asServerError,
+  describeSocket,
+  exitNow,
+  nativeNote,
+  preloadOnnxRuntime,
+  ServerError,
+  STATUS_NAMES,
 } from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
@@ -38,7 +44,9 @@ export type Develop = (server: RunningServer) => Promise<() => Promise<void>>
  * @param args the command line, or the options that were read from it
  */
 export async function serve(
-  program: string, args: readonly string[] | Parsed, develop: Develop | null = null,
+  program: string,
+  args: readonly string[] | Parsed,
+  develop: Develop | null = null,
 ): Promise<void> {
   // The process may be older than the start: `npm start` runs its set-up in it, which may take minutes.
   const beganMs = performance.now()
@@ -121,14 +129,18 @@ export async function serve(
   let server: RunningServer
   try {
     const { startServer } = await import('../api/server.js')
-    server = await startServer(resolved.settings, logger, { observe(event) {
+    server = await startServer(resolved.settings, logger, {
+      observe(event) {
         progress?.observe(event)
         manager.observe(event)
         slow.observe(event)
-      }, bound: (release) => (signals.release = release), listening(open) {
+      },
+      bound: (release) => (signals.release = release),
+      listening(open) {
         ports = open
         announce(logger, resolved, open)
-      } })
+      },
+    })
   } catch (error) {
     progress?.end()
     if (error instanceof BindError) {
@@ -209,7 +221,10 @@ function loadAhead(settings: RepositorySettings): void {
 function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
   const { http, grpc, metrics, control } = settings
   const at = ({ address, givenFd }: { address: string; givenFd: number | null }, port: number): string =>
-    givenFd === null ? (isUnix(address) ? address : `${address}:${port}`)
+    givenFd === null
+      ? isUnix(address)
+        ? address
+        : `${address}:${port}`
       : `port ${port} of socket ${givenFd}, which the service manager gave`
   if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
   if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)

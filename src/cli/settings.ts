@@ -54,7 +54,8 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
   const mode = options.modelControlMode
   if (options.loadModel.length > 0 && mode !== 'explicit') {
     throw new OptionError(
-      "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.", 'load-model',
+      "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.",
+      'load-model',
     )
   }
   const hostPolicies = readHostPolicies(options.hostPolicy, warnings)
@@ -77,42 +78,69 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
   const metricsConfig = readMetricsConfig(options.metricsConfig, warnings)
   const { counterLatencies: _, histograms: __, ...latencies } = metricsConfig
   const settings: ServerSettings = {
-    development: false, exitOnError: options.exitOnError, listenEarly: options.listenEarly,
+    development: false,
+    exitOnError: options.exitOnError,
+    listenEarly: options.listenEarly,
     core: {
       ...passedTo('core', options),
       engine: {
         ...passedTo('engine', options),
         metadata: { name: options.id, version: SERVER_VERSION, extensions: EXTENSIONS },
-        metrics: latencies, reasonsInErrors: false, responseCacheBytes: cache.bytes,
+        metrics: latencies,
+        reasonsInErrors: false,
+        responseCacheBytes: cache.bytes,
         rateLimit: readRateLimit(options),
         textAliases: readTextAliases(options),
       },
-      deviceMemory: readDeviceMemory(options), responseCacheRedis: cache.redis, responseCacheLibrary: cache.library,
+      deviceMemory: readDeviceMemory(options),
+      responseCacheRedis: cache.redis,
+      responseCacheLibrary: cache.library,
     },
     listen: {
-      ...passedTo('listen', options), unixSocketMode: socketMode(options.unixSocketMode),
+      ...passedTo('listen', options),
+      unixSocketMode: socketMode(options.unixSocketMode),
       openaiErrorsAsTriton: options.openaiErrors === 'triton',
       gate: { allowRemoteSettings: options.allowRemoteSettings },
     },
-    requestLog: passedTo('log', options), control, keys: keysSettings(options), http,
-    embeddedHttp: httpOptions({ ...options, httpUseSsl: false }), grpc,
-    embeddedGrpc: grpcOptions({ ...options, grpcUseSsl: false, grpcUseSslMutual: false }), metrics, metricsConfig,
+    requestLog: passedTo('log', options),
+    control,
+    keys: keysSettings(options),
+    http,
+    embeddedHttp: httpOptions({ ...options, httpUseSsl: false }),
+    grpc,
+    embeddedGrpc: grpcOptions({ ...options, grpcUseSsl: false, grpcUseSslMutual: false }),
+    metrics,
+    metricsConfig,
     trace,
     log: {
-      file: options.logFile, info: options.logInfo, warning: options.logWarning, error: options.logError,
-      verbose: options.logVerbose, format: options.logFormat,
+      file: options.logFile,
+      info: options.logInfo,
+      warning: options.logWarning,
+      error: options.logError,
+      verbose: options.logVerbose,
+      format: options.logFormat,
     },
     repository: {
-      paths: options.modelRepository, hasNamespaces: options.modelNamespacing, mode,
+      paths: options.modelRepository,
+      hasNamespaces: options.modelNamespacing,
+      mode,
       pollSecs: mode === 'poll' ? options.repositoryPollSecs : 0,
       cacheDirectory: options.repositoryCacheDirectory === '' ? null : options.repositoryCacheDirectory,
-      cacheBytesMax: options.repositoryCacheBytes, stallSecs: options.repositoryStallSecs,
-      loadModels: options.loadModel, configName: options.modelConfigName === '' ? null : options.modelConfigName,
-      autoComplete: autoComplete(options, warnings), loadThreads: options.modelLoadThreadCount,
-      loadRetries: options.modelLoadRetryCount, backendConfig,
-      minComputeCapability: options.minSupportedComputeCapability, gpuFallback: options.gpuFallback,
-      backendDirectory: options.backendDirectory, agentDirectory: options.repoagentDirectory, hostPolicies,
-      hostPerModel: options.hostPerModel, hostUser: hostUser(options.hostUser, given),
+      cacheBytesMax: options.repositoryCacheBytes,
+      stallSecs: options.repositoryStallSecs,
+      loadModels: options.loadModel,
+      configName: options.modelConfigName === '' ? null : options.modelConfigName,
+      autoComplete: autoComplete(options, warnings),
+      loadThreads: options.modelLoadThreadCount,
+      loadRetries: options.modelLoadRetryCount,
+      backendConfig,
+      minComputeCapability: options.minSupportedComputeCapability,
+      gpuFallback: options.gpuFallback,
+      backendDirectory: options.backendDirectory,
+      agentDirectory: options.repoagentDirectory,
+      hostPolicies,
+      hostPerModel: options.hostPerModel,
+      hostUser: hostUser(options.hostUser, given),
     },
   }
   warnings.push(
@@ -122,7 +150,11 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
   const table: readonly Flag[] = FLAGS
   const inactive = table.filter((f) => f.state === 'accepted' && given.has(f.name)).map((f) => f.name)
   return {
-    settings, exitTimeoutSecs: options.exitTimeoutSecs, exitGraceSecs: options.exitGraceSecs, warnings, inactive,
+    settings,
+    exitTimeoutSecs: options.exitTimeoutSecs,
+    exitGraceSecs: options.exitGraceSecs,
+    warnings,
+    inactive,
   }
 }
 
@@ -147,7 +179,9 @@ function autoComplete(options: Options, warnings: string[]): boolean {
 
 function httpOptions(options: Options): HttpOptions {
   return {
-    ...passedTo('http', options), givenFd: null, tls: httpTls(options),
+    ...passedTo('http', options),
+    givenFd: null,
+    tls: httpTls(options),
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
     corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
@@ -158,7 +192,8 @@ function unusedTlsFiles(service: 'http' | 'grpc', isUsed: boolean, given: Readon
   const named = ['server-cert', 'server-key', 'root-cert']
     .map((file) => `${service}-${file}`)
     .filter((flag) => given.has(flag))
-  return isUsed || named.length === 0 ? []
+  return isUsed || named.length === 0
+    ? []
     : [
         `Warning: ${named.map((flag) => `--${flag}`).join(', ')} has no effect: without ` +
           `--${service}-use-ssl=true the port serves plain text`,
@@ -180,11 +215,17 @@ function grpcTls(options: Options): TlsOptions | null {
 /** The given files, or an error that names the missing one. */
 function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
   const missing =
-    tls.certificate === '' ? 'server-cert'
-      : tls.key === '' ? 'server-key' : tls.mutual && tls.roots === '' ? 'root-cert' : null
+    tls.certificate === ''
+      ? 'server-cert'
+      : tls.key === ''
+        ? 'server-key'
+        : tls.mutual && tls.roots === ''
+          ? 'root-cert'
+          : null
   if (missing === null) return tls
   const what = {
-    'server-cert': 'the file of its certificate', 'server-key': 'the file of its key',
+    'server-cert': 'the file of its certificate',
+    'server-key': 'the file of its key',
     'root-cert': 'the file of the roots that clients are checked against',
   }[missing]
   throw badOption(`${service}-${missing}`, `A server that speaks TLS needs ${what}, in PEM.`)
@@ -192,7 +233,9 @@ function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
 
 function grpcOptions(options: Options): GrpcOptions {
   return {
-    ...passedTo('grpc', options), givenFd: null, tls: grpcTls(options),
+    ...passedTo('grpc', options),
+    givenFd: null,
+    tls: grpcTls(options),
     restrictions: readRestrictions('grpc-restricted-protocol', options.grpcRestrictedProtocol, 'triton-grpc-protocol-'),
   }
 }
@@ -233,7 +276,8 @@ function keysSettings(options: Options): KeysSettings | null {
   const keysUrl = /^https?:\/\//i.test(keys) ? keys : null
   if (keysUrl !== null && !isSafeUrl(keysUrl))
     throw badOption(
-      'oidc-keys', 'Keys are fetched by https only, unless from this machine (http://localhost). Got ' + keys,
+      'oidc-keys',
+      'Keys are fetched by https only, unless from this machine (http://localhost). Got ' + keys,
     )
   return { file, issuer: { issuer, audience, claim, keysFile: keysUrl === null ? keys : null }, keysUrl }
 }
@@ -278,7 +322,9 @@ function withPorts(options: Options): Options {
 }
 
 function checkCollisions(
-  http: HttpOptions | null, grpc: GrpcOptions | null, metrics: MetricsSettings | null,
+  http: HttpOptions | null,
+  grpc: GrpcOptions | null,
+  metrics: MetricsSettings | null,
   control: ControlOptions | null,
 ): void {
   const endpoints = [
@@ -303,7 +349,14 @@ function checkCollisions(
 }
 
 const RESTRICTABLE = new Set([
-  'health', 'metadata', 'inference', 'shared-memory', 'model-config', 'model-repository', 'statistics', 'trace',
+  'health',
+  'metadata',
+  'inference',
+  'shared-memory',
+  'model-config',
+  'model-repository',
+  'statistics',
+  'trace',
   'logging',
 ])
 
@@ -377,7 +430,8 @@ export function readBackendConfig(text: string): { backend: string | null; key: 
     throw badOption('backend-config', `No backend specified. --backend-config ${form} Got ${text}`)
   }
   return {
-    backend: named ? text.slice(0, comma) : null, key: text.slice(named ? comma + 1 : 0, equals),
+    backend: named ? text.slice(0, comma) : null,
+    key: text.slice(named ? comma + 1 : 0, equals),
     value: text.slice(equals + 1),
   }
 }
@@ -386,11 +440,16 @@ const QUANTILES = '0.5:0.05,0.9:0.01,0.95:0.001,0.99:0.001,0.999:0.001'
 
 function readMetricsConfig(settings: readonly string[], warnings: string[]): MetricsConfig {
   const config: MetricsConfig = {
-    counterLatencies: true, histograms: true, histogramLatencies: false, summaryLatencies: false,
+    counterLatencies: true,
+    histograms: true,
+    histogramLatencies: false,
+    summaryLatencies: false,
     summaryQuantiles: readQuantiles(QUANTILES, warnings),
   }
   const switches: Record<string, Exclude<keyof MetricsConfig, 'summaryQuantiles'>> = {
-    counter_latencies: 'counterLatencies', histograms: 'histograms', histogram_latencies: 'histogramLatencies',
+    counter_latencies: 'counterLatencies',
+    histograms: 'histograms',
+    histogram_latencies: 'histogramLatencies',
     summary_latencies: 'summaryLatencies',
   }
   for (const text of settings) {
@@ -446,7 +505,8 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
       const form = '<trace mode>,<setting>=<value>'
       throw mode === undefined
         ? bad(
-            text, `No trace mode specified. --trace-config option format is ${form} or <setting>=<value>. Got ${text}`,
+            text,
+            `No trace mode specified. --trace-config option format is ${form} or <setting>=<value>. Got ${text}`,
           )
         : bad(text, `--trace-config option format is '${form}'. Got ${text}`)
     }

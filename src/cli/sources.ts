@@ -40,7 +40,9 @@ interface SourceValue {
  * @throws {OptionError} naming the variable, or the file and the line
  */
 export async function readOptions(
-  args: readonly string[], environment: NodeJS.ProcessEnv, operands: string[] | null = null,
+  args: readonly string[],
+  environment: NodeJS.ProcessEnv,
+  operands: string[] | null = null,
 ): Promise<Parsed> {
   const parsed = parseArguments(args, operands)
   if (parsed.options.help || parsed.options.version) return parsed
@@ -74,7 +76,10 @@ function fromEnvironment(environment: NodeJS.ProcessEnv, warnings: string[]): So
     const text = origin === undefined ? '' : (environment[origin] ?? '')
     if (origin === undefined) continue
     if (isLink(text)) {
-      const service = origin.replace(/_PORT$/, '').toLowerCase().replaceAll('_', '-')
+      const service = origin
+        .replace(/_PORT$/, '')
+        .toLowerCase()
+        .replaceAll('_', '-')
       warnings.push(
         `Warning: ${origin} is ignored: it is ${cleanCell(text)}, as Kubernetes sets it for a Service named ` +
           `${service} (enableServiceLinks: false in the pod leaves it out)`,
@@ -87,7 +92,11 @@ function fromEnvironment(environment: NodeJS.ProcessEnv, warnings: string[]): So
   for (const [name, text = ''] of Object.entries(environment)) {
     if (!name.startsWith(PREFIX) || known.has(name) || isLink(text) || /_SERVICE_(?:HOST|PORT)|_PORT_\d+_/.test(name))
       continue
-    const meant = suggestion(name.slice(PREFIX.length), [...known].map((one) => one.slice(PREFIX.length)), PREFIX)
+    const meant = suggestion(
+      name.slice(PREFIX.length),
+      [...known].map((one) => one.slice(PREFIX.length)),
+      PREFIX,
+    )
     if (meant !== '') warnings.push(`Warning: nothing reads ${cleanCell(name)}${meant}`)
   }
   return values
@@ -110,7 +119,10 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
     // Unique keys are checked below, in linear time: the library compares each with each. With logLevel 'silent' it
     // would ignore a second document, and positions in messages take longer than all the rest.
     document = library.parseDocument(text, {
-      lineCounter: lines, logLevel: 'error', uniqueKeys: false, prettyErrors: false,
+      lineCounter: lines,
+      logLevel: 'error',
+      uniqueKeys: false,
+      prettyErrors: false,
     })
   } catch (error) {
     if (error instanceof RangeError) throw new OptionError(tooDeep)
@@ -136,7 +148,8 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
     return { text: value, at: start }
   }
   const names = TABLE.filter((flag) => flag.outside === undefined).flatMap((flag) => [
-    flag.name, ...(flag.aliases ?? [])
+    flag.name,
+    ...(flag.aliases ?? []),
   ])
   const lineOf = new Map<string, number>()
   return contents.items.map(({ key, value }) => {
@@ -154,10 +167,12 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
     const { line } = lines.linePos(start)
     lineOf.set(flag.name, line)
     const texts =
-      flag.list === true && library.isSeq(value) ? value.items.map((item) => scalar(item, start, name))
+      flag.list === true && library.isSeq(value)
+        ? value.items.map((item) => scalar(item, start, name))
         : [scalar(value, start, name)]
     return {
-      flag, values: texts.map((one) => at(`${shown}:${lines.linePos(one.at).line}`, () => readValue(flag, one.text))),
+      flag,
+      values: texts.map((one) => at(`${shown}:${lines.linePos(one.at).line}`, () => readValue(flag, one.text))),
       origin: `${shown}:${line}`,
     }
   })

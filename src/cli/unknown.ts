@@ -7,8 +7,15 @@ import { usageLine } from './help.js'
 
 /** Names of the same commands in other programs. */
 const SYNONYMS: Readonly<Record<string, string>> = {
-  start: 'serve', run: 'serve', validate: 'check', verify: 'check', lint: 'check', create: 'new',
-  generate: 'gen', keygen: 'key', watch: 'dev',
+  start: 'serve',
+  run: 'serve',
+  validate: 'check',
+  verify: 'check',
+  lint: 'check',
+  create: 'new',
+  generate: 'gen',
+  keygen: 'key',
+  watch: 'dev',
 }
 
 export function unknownText(program: string, word: string): string {

@@ -11,7 +11,9 @@ const ID_MAX = 4_294_967_294
 /** `<uid>:<gid>` of a user, who is given by name or like that; null if there is no such user. */
 export function userIds(user: string, file = '/etc/passwd'): string | null {
   if (/^\d{1,10}:\d{1,10}$/.test(user)) return user.split(':').every((id) => Number(id) <= ID_MAX) ? user : null
-  const row = lines(file).map((line) => line.split(':')).find(([name]) => name === user)
+  const row = lines(file)
+    .map((line) => line.split(':'))
+    .find(([name]) => name === user)
   if (row?.[2] !== undefined && row[3] !== undefined) return `${row[2]}:${row[3]}`
   return user === 'nobody' ? NOBODY : null
 }

@@ -8,7 +8,9 @@ const ignored = (): void => {}
 
 /** Starts a server without models, uses it and stops it. `isAsked`: over HTTP, at a port of this machine. */
 export async function withServer<T>(
-  repository: string, isAsked: boolean, use: (server: Server) => Promise<T>,
+  repository: string,
+  isAsked: boolean,
+  use: (server: Server) => Promise<T>,
 ): Promise<T> {
   const { Server } = await import('../index.js')
   const server = await Server.start({

@@ -11,7 +11,9 @@ const fold = (name: string): string => name.toLowerCase().replaceAll(/[^a-z0-9]/
 const SPELLINGS: ReadonlyMap<string, string> = new Map(
   BACKENDS.flatMap(({ name, spellings = [], files = [] }) => {
     const ofFiles = files.flatMap(({ name: file, platform = '', aliases = [] }) => [
-      platform, ...aliases, file.slice(file.lastIndexOf('.') + 1)
+      platform,
+      ...aliases,
+      file.slice(file.lastIndexOf('.') + 1),
     ])
     return [name, ...spellings, ...ofFiles].filter((word) => word !== '').map((word) => [fold(word), name] as const)
   }),
@@ -43,6 +45,7 @@ export function backendHint(name: string, field: 'backend' | 'platform' = 'backe
   const absent = absentBackend(meant)
   if (absent !== null) return `; ${absent}`
   // No rejected platform has the name of its backend.
-  return name === meant && field === 'backend' ? ''
+  return name === meant && field === 'backend'
+    ? ''
     : `; did you mean ${backendRow(meant)?.written ?? `backend: "${meant}"`}?`
 }

@@ -88,19 +88,29 @@ export interface Backend {
 
 /** Backends of the core for tests and examples. */
 const FOR_TESTS = [
-  'identity', 'repeat', 'square', 'sequence', 'dyna_sequence', 'implicit_state', 'iterative_sequence', 'device_identity'
+  'identity',
+  'repeat',
+  'square',
+  'sequence',
+  'dyna_sequence',
+  'implicit_state',
+  'iterative_sequence',
+  'device_identity',
 ]
 
 /** A Python literal. */
 const literal = (value: string | readonly string[]): string => JSON.stringify(value)
 
 export const KERAS: Foreign = {
-  ends: /\.(?:keras|h5|hdf5)$/i, what: 'a model of Keras',
+  ends: /\.(?:keras|h5|hdf5)$/i,
+  what: 'a model of Keras',
   code: (file, to) => `import keras; keras.saving.load_model(${literal(file)}, compile=False).export(${literal(to)})`,
 }
 
 export const GRAPHDEF = {
-  ends: /\.graphdef$/i, platform: 'tensorflow_graphdef', what: 'a GraphDef, whose inputs and outputs have no signature',
+  ends: /\.graphdef$/i,
+  platform: 'tensorflow_graphdef',
+  what: 'a GraphDef, whose inputs and outputs have no signature',
   code: (file, to, inputs, outputs) =>
     'import tensorflow as tf; v1 = tf.compat.v1; v1.disable_eager_execution(); g = v1.GraphDef(); ' +
     `g.ParseFromString(open(${literal(file)}, "rb").read()); ` +
@@ -117,90 +127,175 @@ export const BACKENDS: readonly Backend[] = [
     images: ['tf', 'tf1', 'tf2', 'tensorflow'],
     files: [
       {
-        name: 'model.savedmodel', kind: 'directory', platform: 'tensorflow_savedmodel',
+        name: 'model.savedmodel',
+        kind: 'directory',
+        platform: 'tensorflow_savedmodel',
         holds: ['saved_model.pb', 'saved_model.pbtxt', 'saved_model.cpb'],
       },
       { name: 'model.graphdef', kind: 'file', platform: GRAPHDEF.platform },
     ],
     platformDecides: true,
-    foreign: [KERAS, GRAPHDEF], init: ['saved_model.pb'], settings: [], devices: 'auto', module: 'tensorflow',
+    foreign: [KERAS, GRAPHDEF],
+    init: ['saved_model.pb'],
+    settings: [],
+    devices: 'auto',
+    module: 'tensorflow',
     served: 'python',
     note:
       "the user's `tensorflow` runs SavedModels, whose signature says inputs, outputs and batching; GraphDef " +
       'is refused, with the command that converts it: [TensorFlow](tensorflow.md)',
   },
   {
-    name: 'tensorrt', spellings: ['trt'], files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }],
-    init: ['.plan', '.engine', '.trt'], settings: [], devices: 'only', providers: ['tensorrt'],
-    opaque: 'a TensorRT plan', served: 'core',
+    name: 'tensorrt',
+    spellings: ['trt'],
+    files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }],
+    init: ['.plan', '.engine', '.trt'],
+    settings: [],
+    devices: 'only',
+    providers: ['tensorrt'],
+    opaque: 'a TensorRT plan',
+    served: 'core',
     note:
       "plans, run by ONNX Runtime's TensorRT provider; inputs and outputs have to be in the configuration: " +
       '[GPUs](gpu.md)',
   },
   {
-    name: 'onnxruntime', spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'],
-    files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }], init: ['.onnx'],
+    name: 'onnxruntime',
+    spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'],
+    files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }],
+    init: ['.onnx'],
     settings: [
-      'enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'library', 'provider-directory',
-      'provider-library', 'cache-directory', 'adaptive-threads'
+      'enable-global-threadpool',
+      'intra_op_thread_count',
+      'inter_op_thread_count',
+      'library',
+      'provider-directory',
+      'provider-library',
+      'cache-directory',
+      'adaptive-threads',
     ],
-    devices: 'auto', providers: ['cuda'], cpuInstances: 2, served: 'core',
+    devices: 'auto',
+    providers: ['cuda'],
+    cpuInstances: 2,
+    served: 'core',
     note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
   },
   {
     name: 'text',
     spellings: [
-      'textembeddings', 'embedding', 'embeddings', 'sentencetransformer', 'sentencetransformers', 'huggingface',
-      'transformers', 'tei', 'textembeddingsinference', 'crossencoder', 'reranker'
+      'textembeddings',
+      'embedding',
+      'embeddings',
+      'sentencetransformer',
+      'sentencetransformers',
+      'huggingface',
+      'transformers',
+      'tei',
+      'textembeddingsinference',
+      'crossencoder',
+      'reranker',
     ],
-    isText: true, maxBatchSize: 1024, devices: 'auto', providers: ['cuda'], cpuInstances: 2, served: 'core',
+    isText: true,
+    maxBatchSize: 1024,
+    devices: 'auto',
+    providers: ['cuda'],
+    cpuInstances: 2,
+    served: 'core',
     note:
       'folders of a hub with `model.onnx` and `tokenizer.json`: texts in; embeddings, scores or classes out: ' +
       '[Text models](text.md)',
   },
   {
-    name: 'openvino', title: 'OpenVINO', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }],
-    init: ['.xml'], settings: [], images: ['openvino'], devices: 'cpu', module: 'openvino', served: 'python',
+    name: 'openvino',
+    title: 'OpenVINO',
+    spellings: ['vino', 'openvinoir'],
+    files: [{ name: 'model.xml', kind: 'any' }],
+    init: ['.xml'],
+    settings: [],
+    images: ['openvino'],
+    devices: 'cpu',
+    module: 'openvino',
+    served: 'python',
     note:
       "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has " +
       'layouts: [OpenVINO](openvino.md)',
   },
   {
-    name: 'pytorch', spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'], images: ['pyt', 'pytorch'],
+    name: 'pytorch',
+    spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'],
+    images: ['pyt', 'pytorch'],
     files: [
       { name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] },
       { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' },
     ],
-    init: ['.pt', '.pt2', '.pth', '.torchscript', '.jit'], settings: [], devices: 'auto', module: 'torch',
-    opaque: 'a file of PyTorch', served: 'python',
+    init: ['.pt', '.pt2', '.pth', '.torchscript', '.jit'],
+    settings: [],
+    devices: 'auto',
+    module: 'torch',
+    opaque: 'a file of PyTorch',
+    served: 'python',
     note: "the user's `torch` runs them; inputs and outputs have to be in the configuration: [PyTorch](pytorch.md)",
   },
   {
-    name: 'python', spellings: ['python2', 'python3', 'pythonbackend'], files: [{ name: 'model.py', kind: 'any' }],
+    name: 'python',
+    spellings: ['python2', 'python3', 'pythonbackend'],
+    files: [{ name: 'model.py', kind: 'any' }],
     devices: 'auto',
     settings: [
-      'python-executable', 'environment-root', 'execute-timeout-ms', 'memory-limit-bytes', 'shm', 'shm-max-byte-size',
-      'shm-default-byte-size', 'shm-growth-byte-size', 'restart', 'output', 'output-bytes-per-second', 'new-privileges',
-      'stub-timeout-seconds', 'exit-grace-seconds', 'shm-region-prefix-name', 'shm_message_queue_size',
-      'thread-pool-size'
+      'python-executable',
+      'environment-root',
+      'execute-timeout-ms',
+      'memory-limit-bytes',
+      'shm',
+      'shm-max-byte-size',
+      'shm-default-byte-size',
+      'shm-growth-byte-size',
+      'restart',
+      'output',
+      'output-bytes-per-second',
+      'new-privileges',
+      'stub-timeout-seconds',
+      'exit-grace-seconds',
+      'shm-region-prefix-name',
+      'shm_message_queue_size',
+      'thread-pool-size',
     ],
-    served: 'core', note: "the model's `auto_complete_config` says inputs and outputs: [Python models](python.md)",
+    served: 'core',
+    note: "the model's `auto_complete_config` says inputs and outputs: [Python models](python.md)",
   },
   {
-    name: 'javascript', spellings: ['js', 'node', 'nodejs', 'typescript', 'ts'],
+    name: 'javascript',
+    spellings: ['js', 'node', 'nodejs', 'typescript', 'ts'],
     files: ['model.mjs', 'model.js', 'model.cjs', 'model.ts', 'model.mts'].map((name) => ({ name, kind: 'file' })),
     settings: [
-      'isolation', 'execute-timeout-ms', 'memory-limit-bytes', 'start-timeout-seconds', 'exit-grace-seconds', 'restart',
-      'shm-default-byte-size', 'shm-growth-byte-size', 'shm-max-byte-size', 'output-bytes-per-second'
+      'isolation',
+      'execute-timeout-ms',
+      'memory-limit-bytes',
+      'start-timeout-seconds',
+      'exit-grace-seconds',
+      'restart',
+      'shm-default-byte-size',
+      'shm-growth-byte-size',
+      'shm-max-byte-size',
+      'output-bytes-per-second',
     ],
-    devices: 'never', served: 'core',
+    devices: 'never',
+    served: 'core',
     note: 'the model declares inputs and outputs: [TypeScript models](typescript-models.md)',
   },
   {
-    name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'], settings: [],
-    devices: 'never', providers: [], served: 'core',
+    name: 'fil',
+    spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'],
+    images: ['fil'],
+    settings: [],
+    devices: 'never',
+    providers: [],
+    served: 'core',
     chosen: {
-      xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt',
+      xgboost: 'xgboost.model',
+      xgboost_json: 'xgboost.json',
+      xgboost_ubj: 'xgboost.ubj',
+      lightgbm: 'model.txt',
       treelite_checkpoint: 'checkpoint.tl',
     },
     // Files of tokenizers end in .model too, and any text in .txt.
@@ -208,43 +303,62 @@ export const BACKENDS: readonly Backend[] = [
     note: 'trees of XGBoost, LightGBM and treelite; the parameter `model_type` says which file: [Trees](trees.md)',
   },
   {
-    name: 'ensemble', written: 'platform: "ensemble"', spellings: ['ensembles', 'ensemblescheduling', 'pipeline'],
-    served: 'core', note: 'the directory of a version may be empty; a configuration is needed',
+    name: 'ensemble',
+    written: 'platform: "ensemble"',
+    spellings: ['ensembles', 'ensemblescheduling', 'pipeline'],
+    served: 'core',
+    note: 'the directory of a version may be empty; a configuration is needed',
   },
   ...FOR_TESTS.map((name) => ({ name, served: 'core' as const, note: 'built in, for tests and examples' })),
   {
-    name: 'dali', images: ['dali'], served: 'absent',
+    name: 'dali',
+    images: ['dali'],
+    served: 'absent',
     note:
       'DALI pipelines are not in this release; run the pipeline from a model.py (backend: "python") that ' +
       'imports nvidia.dali, or decode and resize there with Pillow or OpenCV',
   },
   {
-    name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'], served: 'absent',
+    name: 'tensorrtllm',
+    spellings: ['trtllm'],
+    images: ['trtllm', 'tensorrtllm'],
+    served: 'absent',
     note:
       'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM ' +
       '(all_models/llmapi or all_models/inflight_batcher_llm) runs the engine with the package tensorrt_llm',
   },
   {
-    name: 'vllm', images: ['vllm'], devices: 'auto', module: 'vllm', reads: 'model.json', init: ['model.json'],
+    name: 'vllm',
+    images: ['vllm'],
+    devices: 'auto',
+    module: 'vllm',
+    reads: 'model.json',
+    init: ['model.json'],
     served: 'python',
     note:
       "the user's `vllm` runs the engine that `model.json` describes; tried with vLLM 0.32 on a CPU: " +
       '[vLLM](vllm.md)',
   },
   {
-    name: 'fastertransformer', images: ['fastertransformer'], served: 'absent',
+    name: 'fastertransformer',
+    images: ['fastertransformer'],
+    served: 'absent',
     note:
       'FasterTransformer models are not in this release, and nobody maintains that backend; serve the original ' +
       'weights with vLLM (backend: "vllm"), or with the model.py of TensorRT-LLM (backend: "python")',
   },
   {
-    name: 'neuron', spellings: ['inferentia', 'awsneuron'], images: ['neuron', 'neuronx'], served: 'absent',
+    name: 'neuron',
+    spellings: ['inferentia', 'awsneuron'],
+    images: ['neuron', 'neuronx'],
+    served: 'absent',
     note:
       'Neuron models are not in this release; load the compiled model in a model.py (backend: "python") that ' +
       'imports torch_neuronx',
   },
   {
-    name: 'stateful', served: 'absent',
+    name: 'stateful',
+    served: 'absent',
     note:
       'the stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and ' +
       'write each pair of its state_pairs as a state of sequence_batching (implicit state)',

@@ -7,8 +7,13 @@ import { backendRow } from './backends.js'
 import type { ModelIo } from './complete.js'
 import { ConfigError, invalid } from './error.js'
 import {
-  DataType, ModelSequenceBatching_Control_Kind as Control, type ModelConfig, type ModelInput, type ModelOutput,
-  type ModelSequenceBatching, type ModelSequenceBatching_Control,
+  DataType,
+  ModelSequenceBatching_Control_Kind as Control,
+  type ModelConfig,
+  type ModelInput,
+  type ModelOutput,
+  type ModelSequenceBatching,
+  type ModelSequenceBatching_Control,
 } from './generated/model_config_pb.js'
 import { onnxName, shapeText, typeName } from './names.js'
 import { controlOf } from './validate_scheduling.js'
@@ -28,11 +33,11 @@ export function checksAgainstModel(config: ModelConfig, io: ModelIo): (() => voi
     () => checkCount(config, io),
     ...config.input.flatMap((input) => [
       () => checkType(input, find(input.name, io.inputs, 'input'), 'input', config.name),
-      () => checkInput(input, config, io)
+      () => checkInput(input, config, io),
     ]),
     ...config.output.flatMap((output) => [
       () => checkType(output, find(output.name, io.outputs, 'output'), 'output', config.name),
-      () => checkOutput(output, config, io)
+      () => checkOutput(output, config, io),
     ]),
   ]
 }
@@ -53,8 +58,10 @@ function checkCount(config: ModelConfig, io: ModelIo): void {
 function checkControls(sequence: ModelSequenceBatching, config: ModelConfig, io: ModelIo): number {
   let count = 0
   const kinds = [
-    Control.CONTROL_SEQUENCE_START, Control.CONTROL_SEQUENCE_END, Control.CONTROL_SEQUENCE_READY,
-    Control.CONTROL_SEQUENCE_CORRID
+    Control.CONTROL_SEQUENCE_START,
+    Control.CONTROL_SEQUENCE_END,
+    Control.CONTROL_SEQUENCE_READY,
+    Control.CONTROL_SEQUENCE_CORRID,
   ]
   for (const kind of kinds) {
     const found = controlOf(sequence, kind, config.name)
@@ -63,7 +70,8 @@ function checkControls(sequence: ModelSequenceBatching, config: ModelConfig, io:
     const tensor = io.inputs.find((i) => i.name === found.name)
     if (tensor === undefined)
       throw new ConfigError(
-        'INTERNAL', `configuration specified sequence control '${found.name}', but model does not provide that input`,
+        'INTERNAL',
+        `configuration specified sequence control '${found.name}', but model does not provide that input`,
       )
     const where = `unable to load model '${config.name}', sequence control '${found.name}'`
     const dims = config.maxBatchSize > 0 ? tensor.shape.slice(1) : tensor.shape
@@ -135,7 +143,8 @@ function find(name: string, tensors: TensorIo[], word: string): TensorIo {
 function checkType(io: ModelInput | ModelOutput, tensor: TensorIo, word: string, model: string): void {
   if (onnxName(io.dataType) === null) {
     throw new ConfigError(
-      'INTERNAL', `unsupported datatype ${typeName(io.dataType)} for ${word} '${io.name}' for model '${model}'`,
+      'INTERNAL',
+      `unsupported datatype ${typeName(io.dataType)} for ${word} '${io.name}' for model '${model}'`,
     )
   }
   if (io.dataType !== tensor.datatype) {

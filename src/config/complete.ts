@@ -8,8 +8,13 @@ import { backendRow } from './backends.js'
 import { copy } from './binary.js'
 import { invalid, noLog, type Log } from './error.js'
 import {
-  ModelDynamicBatchingSchema, ModelInputSchema, ModelOutputSchema, ModelTensorReshapeSchema, type DataType,
-  type ModelConfig, type ModelTensorReshape,
+  ModelDynamicBatchingSchema,
+  ModelInputSchema,
+  ModelOutputSchema,
+  ModelTensorReshapeSchema,
+  type DataType,
+  type ModelConfig,
+  type ModelTensorReshape,
 } from './generated/model_config_pb.js'
 
 /** Inputs and outputs of a model file. */
@@ -28,7 +33,10 @@ export const DEFAULT_MAX_BATCH_SIZE = 4
  * @throws {ConfigError} INVALID_ARG if a model that cannot batch is configured to batch
  */
 export function completeFromModel(
-  config: ModelConfig, io: ModelIo, defaultMaxBatchSize = DEFAULT_MAX_BATCH_SIZE, log: Log = noLog,
+  config: ModelConfig,
+  io: ModelIo,
+  defaultMaxBatchSize = DEFAULT_MAX_BATCH_SIZE,
+  log: Log = noLog,
 ): ModelConfig {
   if (isComplete(config)) {
     log('info', `skipping model configuration auto-complete for '${config.name}': inputs and outputs already specified`)
@@ -81,7 +89,8 @@ function completeBatching(config: ModelConfig, capable: boolean, defaultMaxBatch
 }
 
 function describe(
-  tensor: TensorIo, maxBatchSize: number,
+  tensor: TensorIo,
+  maxBatchSize: number,
 ): { name: string; dataType: DataType; dims: bigint[]; reshape?: ModelTensorReshape } {
   const dims = (maxBatchSize > 0 ? tensor.shape.slice(1) : tensor.shape).map(BigInt)
   // Numbers of `inference.DataType`; 0, which fails validation, for an unknown type.

@@ -5,7 +5,9 @@
 import { copy } from './binary.js'
 import { ConfigError } from './error.js'
 import {
-  ModelInstanceGroup_Kind as Kind, type ModelConfig, type ModelInstanceGroup,
+  ModelInstanceGroup_Kind as Kind,
+  type ModelConfig,
+  type ModelInstanceGroup,
 } from './generated/model_config_pb.js'
 import type { Devices } from './instance_groups.js'
 import { parseJsonConfig } from './json_in.js'

@@ -19,14 +19,29 @@ export { ConfigError, ConfigSyntaxError, noLog } from './error.js'
 export type { Log, Span } from './error.js'
 export { readConfig, completeConfig, defaultMaxBatchSize, loadConfigFile, prepareConfig, finishConfig } from './load.js'
 export {
-  CONFIG_BYTES_MAX, CONFIG_VALUES_MAX, LABEL_BYTES_MAX, configurationIfAny, namesIn, readRegularFile, reasonOf,
+  CONFIG_BYTES_MAX,
+  CONFIG_VALUES_MAX,
+  LABEL_BYTES_MAX,
+  configurationIfAny,
+  namesIn,
+  readRegularFile,
+  reasonOf,
   statIfAny,
 } from './files.js'
 export type { ConfigFlags, LoadedConfig, FinishContext } from './load.js'
 export { parsePbtxt, pbtxtProblems, emptyConfig } from './pbtxt.js'
 export { absentBackend, backendHint, backendMeant } from './backend_names.js'
 export {
-  BACKENDS, GRAPHDEF, KERAS, PROVIDERS, backendRow, isBuiltIn, isForInit, isOfOnnxRuntime, providerName, settingsOwner,
+  BACKENDS,
+  GRAPHDEF,
+  KERAS,
+  PROVIDERS,
+  backendRow,
+  isBuiltIn,
+  isForInit,
+  isOfOnnxRuntime,
+  providerName,
+  settingsOwner,
   type Backend,
 } from './backends.js'
 export { parseJsonConfig } from './json_in.js'

@@ -70,7 +70,10 @@ const FOREIGN = BACKENDS.flatMap(({ foreign = [], files: [target] = [] }) =>
  * @throws {ConfigError} INVALID_ARG if nothing identifies the backend
  */
 export function inferBackend(
-  config: ModelConfig, files: Listing, modelName: string, hint: () => string = () => '',
+  config: ModelConfig,
+  files: Listing,
+  modelName: string,
+  hint: () => string = () => '',
 ): ModelConfig {
   const found = copy(config)
   if (inferByPlatform(found, files)) return found

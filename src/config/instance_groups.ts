@@ -7,7 +7,10 @@ import { backendRow, PLAN_PLATFORM } from './backends.js'
 import { copy } from './binary.js'
 import { invalid } from './error.js'
 import {
-  ModelInstanceGroup_Kind as Kind, ModelInstanceGroupSchema, type ModelConfig, type ModelInstanceGroup,
+  ModelInstanceGroup_Kind as Kind,
+  ModelInstanceGroupSchema,
+  type ModelConfig,
+  type ModelInstanceGroup,
 } from './generated/model_config_pb.js'
 
 /** Devices of this machine that instances can use. */

@@ -10,7 +10,9 @@ import { shellWord } from './shell_word.js'
  * @param script the running file, in `dist/cli` of its package, or the console script of pip
  */
 export function invocation(
-  program: string, path: string = process.env['PATH'] ?? '', cwd: string = process.cwd(),
+  program: string,
+  path: string = process.env['PATH'] ?? '',
+  cwd: string = process.cwd(),
   script: string = process.argv[1] ?? '',
 ): string {
   const directories = path

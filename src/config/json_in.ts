@@ -39,7 +39,8 @@ export function parseJsonConfig(text: string): ModelConfig {
 class Mismatch extends Error {}
 
 const INTEGER_RANGES: Partial<Record<ScalarType, [bigint, bigint, string]>> = {
-  [ScalarType.INT32]: [-2147483648n, 2147483647n, 'TYPE_INT32'], [ScalarType.UINT32]: [0n, 4294967295n, 'TYPE_UINT32'],
+  [ScalarType.INT32]: [-2147483648n, 2147483647n, 'TYPE_INT32'],
+  [ScalarType.UINT32]: [0n, 4294967295n, 'TYPE_UINT32'],
   [ScalarType.INT64]: [-9223372036854775808n, 9223372036854775807n, 'TYPE_INT64'],
   [ScalarType.UINT64]: [0n, 18446744073709551615n, 'TYPE_UINT64'],
 }
@@ -55,7 +56,10 @@ function readMessage(message: ReflectMessage, value: JsonValue, path: string): v
   for (const [key, item] of value.members) {
     const field = message.desc.fields.find((f) => f.name === key || f.jsonName === key)
     if (field === undefined) {
-      const near = nearest(key, message.desc.fields.map((f) => f.name))
+      const near = nearest(
+        key,
+        message.desc.fields.map((f) => f.name),
+      )
       const hint = near === null ? '' : ` Did you mean "${near}"?`
       throw new Mismatch(`${at(path)}${quoted(key)}: Cannot find field.${hint}`)
     }
@@ -183,7 +187,8 @@ function readFloat(value: JsonValue, path: string, type: string, max: number): n
     if (text === '-Infinity') return Number.NEGATIVE_INFINITY
   }
   const number =
-    typeof text === 'string' && /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(text) ? Number(text)
+    typeof text === 'string' && /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(text)
+      ? Number(text)
       : Number.NaN
   if (!(Math.abs(number) <= max)) throw mismatch(path, value, type)
   return type === 'TYPE_FLOAT' ? Math.fround(number) : number

@@ -11,7 +11,8 @@ import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb
 /** 64-bit fields that stay strings. */
 const STRING_INTEGERS = new Set([
   'inference.ModelInstanceGroup.SecondaryDevice.device_id',
-  'inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim', 'inference.ModelSequenceBatching.InitialState.dims'
+  'inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim',
+  'inference.ModelSequenceBatching.InitialState.dims',
 ])
 
 /** The JSON form, on one line without spaces. */
@@ -34,7 +35,8 @@ function printOrder(desc: DescMessage): DescField[] {
   const rank = (field: DescField): number => {
     if (field.oneof !== undefined && field.fieldKind !== 'message') return 2
     return desc.typeName === 'inference.ModelOutput' && ['name', 'data_type', 'dims', 'reshape'].includes(field.name)
-      ? 0 : 1
+      ? 0
+      : 1
   }
   return desc.fields.toSorted((a, b) => rank(a) - rank(b))
 }

@@ -28,7 +28,8 @@ export function readLabels(config: ModelConfig, modelDirectory: string): Labels[
         )
       }
       return {
-        output: output.name, text: readRegularFile(path, LABEL_BYTES_MAX, `failed to open text file for read ${path}`),
+        output: output.name,
+        text: readRegularFile(path, LABEL_BYTES_MAX, `failed to open text file for read ${path}`),
       }
     })
 }

@@ -70,9 +70,13 @@ function exists(path: string): boolean {
  * @param overrideJson the load parameter `config`, which replaces the file; null if there is none
  */
 export function readConfig(
-  modelDirectory: string, flags: ConfigFlags, overrideJson: string | null, log: Log = noLog,
+  modelDirectory: string,
+  flags: ConfigFlags,
+  overrideJson: string | null,
+  log: Log = noLog,
 ): LoadedConfig {
-  return overrideJson === null ? loadConfigFile(modelDirectory, flags, log)
+  return overrideJson === null
+    ? loadConfigFile(modelDirectory, flags, log)
     : { config: parseJsonConfig(overrideJson), path: null, provided: true }
 }
 
@@ -82,7 +86,11 @@ export function readConfig(
  * @param name the model's name, which is that of its directory unless the repository was registered with another one
  */
 export function completeConfig(
-  loaded: LoadedConfig, modelDirectory: string, name: string, flags: ConfigFlags, log: Log = noLog,
+  loaded: LoadedConfig,
+  modelDirectory: string,
+  name: string,
+  flags: ConfigFlags,
+  log: Log = noLog,
 ): LoadedConfig {
   const named = nameOr(loaded.config, name)
   const config = normalise(
@@ -99,7 +107,10 @@ export function completeConfig(
  * will be completed. Its mistakes take precedence over a missing or broken file.
  */
 export function prepareConfig(
-  config: ModelConfig, flags: ConfigFlags, devices: Devices, log: Log = noLog,
+  config: ModelConfig,
+  flags: ConfigFlags,
+  devices: Devices,
+  log: Log = noLog,
 ): ModelConfig {
   const prepared = resolveInstanceGroups(config, devices)
   if (!flags.autoComplete || isComplete(config)) validate(prepared, { io: true }, log)
@@ -128,7 +139,10 @@ export interface FinishContext {
  * @param io inputs and outputs of the opened file; null for a backend that serves any configuration
  */
 export function finishConfig(
-  config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog,
+  config: ModelConfig,
+  io: ModelIo | null,
+  context: FinishContext,
+  log: Log = noLog,
 ): ModelConfig {
   let full = config
   const { library = null } = context

@@ -68,7 +68,9 @@ export function absentHint(path: string): string {
 
 /** One-line hint about the files of a repository, or null. `expectsModels` is false if it may be empty at first. */
 export function repositoryHint(
-  repository: string, models: ReadonlyMap<string, string>, expectsModels: boolean,
+  repository: string,
+  models: ReadonlyMap<string, string>,
+  expectsModels: boolean,
 ): string | null {
   const shown = quoted(repository)
   const files = filesOf(repository)
@@ -193,8 +195,11 @@ export function unversionedHint(directory: string, name: string): string {
 
 /** Hint after the error about a model that has neither a configuration nor a file. */
 function emptyHint(directory: string): string {
-  const [version] = directoriesOf(directory).filter((name) => /^\d+$/.test(name)).sort()
-  return version === undefined ? `There is no directory of a version in '${quoted(directory)}', such as 1`
+  const [version] = directoriesOf(directory)
+    .filter((name) => /^\d+$/.test(name))
+    .sort()
+  return version === undefined
+    ? `There is no directory of a version in '${quoted(directory)}', such as 1`
     : `There is no model.onnx, model.py or other file of a model in '${quoted(join(directory, version))}'`
 }
 

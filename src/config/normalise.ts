@@ -5,7 +5,9 @@
 import { create } from '@bufbuild/protobuf'
 import { copy } from './binary.js'
 import {
-  ModelOptimizationPolicy_PinnedMemoryBufferSchema, ModelOptimizationPolicySchema, ModelVersionPolicySchema,
+  ModelOptimizationPolicy_PinnedMemoryBufferSchema,
+  ModelOptimizationPolicySchema,
+  ModelVersionPolicySchema,
   type ModelConfig,
 } from './generated/model_config_pb.js'
 

@@ -45,7 +45,10 @@ export function pbtxtProblems(text: string | Uint8Array, path: string): ConfigSy
 }
 
 function parse(
-  text: string | Uint8Array, path: string, message: ReflectMessage, problemsMax: number,
+  text: string | Uint8Array,
+  path: string,
+  message: ReflectMessage,
+  problemsMax: number,
 ): ConfigSyntaxError[] {
   const parser = new Parser(typeof text === 'string' ? Buffer.from(text) : text, path, problemsMax)
   parser.parseTop(message)
@@ -241,7 +244,8 @@ class Parser {
       this.fail(
         `Field "${field.name}" is specified along with field "${other.name}", another member of oneof ` +
           `"${field.oneof.name}".`,
-        '', token,
+        '',
+        token,
       )
     }
   }
@@ -295,7 +299,9 @@ class Parser {
         } else {
           this.expect(':')
           this.scalarOf(
-            'value', field.mapKind === 'scalar' ? field.scalar : null, field.mapKind === 'enum' ? field.enum : null,
+            'value',
+            field.mapKind === 'scalar' ? field.scalar : null,
+            field.mapKind === 'enum' ? field.enum : null,
             (v) => (value = v),
           )
         }
@@ -367,7 +373,9 @@ class Parser {
     if (token.text === 'true' || token.text === 'True' || token.text === 't') return true
     if (token.text === 'false' || token.text === 'False' || token.text === 'f') return false
     return this.fail(
-      `Invalid value for boolean field "${name}". Value: "${show(token)}".`, 'A boolean is true or false.', token,
+      `Invalid value for boolean field "${name}". Value: "${show(token)}".`,
+      'A boolean is true or false.',
+      token,
     )
   }
 
@@ -384,7 +392,8 @@ class Parser {
     const value = desc.values.find((v) => v.name === token.text)
     if (value !== undefined) return value.number
     return this.fail(
-      `Unknown enumeration value of "${show(token)}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)),
+      `Unknown enumeration value of "${show(token)}" for field "${name}".`,
+      didYouMean(nearestValue(token.text, desc)),
       token,
     )
   }
@@ -469,7 +478,8 @@ class Parser {
     // The text begins with a bracket instead of a field.
     if (token.text === '{' && opened === null && token.offset === 0)
       return this.fail(
-        'Expected identifier, got: {', 'It looks like JSON: fields stand without quotes and outside of brackets here.',
+        'Expected identifier, got: {',
+        'It looks like JSON: fields stand without quotes and outside of brackets here.',
       )
     const hint = unclosed === null ? '' : `The block opened at ${unclosed.line}:${unclosed.column} is not closed.`
     return this.fail(`Expected identifier, got: ${show(token)}`, hint, unclosed ?? token)
@@ -482,10 +492,12 @@ class Parser {
 
   private failAt(token: Token, reason: string, given: string, wrong = token): never {
     const hint =
-      token.kind === 'symbol' && token.text === '$' ? 'It is a placeholder of a template: fill in the value first.'
+      token.kind === 'symbol' && token.text === '$'
+        ? 'It is a placeholder of a template: fill in the value first.'
         : given
     throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint, {
-      start: wrong.offset, end: wrong.offset + Math.max(1, wrong.text.length),
+      start: wrong.offset,
+      end: wrong.offset + Math.max(1, wrong.text.length),
     })
   }
 }
@@ -498,7 +510,8 @@ function twice(name: string): string {
 function show(token: Token): string {
   // Characters are bytes here; one divided by the cut is dropped.
   const shown = new TextDecoder('utf-8', { ignoreBOM: true }).decode(
-    Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX), 'latin1'), { stream: true },
+    Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX), 'latin1'),
+    { stream: true },
   )
   const more = token.text.length - QUOTE_CHARS_MAX
   return more > 0 ? `${shown}… (${more} more bytes)` : shown
@@ -537,8 +550,18 @@ function didYouMean(word: string | null): string {
 
 /** Datatype names of other frameworks; by spelling alone FLOAT32 is closer to UINT32. */
 const FOREIGN_TYPES: Record<string, string> = {
-  FLOAT: 'FP32', FLOAT16: 'FP16', FLOAT32: 'FP32', FLOAT64: 'FP64', HALF: 'FP16', DOUBLE: 'FP64', BFLOAT16: 'BF16',
-  INT: 'INT32', LONG: 'INT64', BYTE: 'UINT8', BYTES: 'STRING', BOOLEAN: 'BOOL',
+  FLOAT: 'FP32',
+  FLOAT16: 'FP16',
+  FLOAT32: 'FP32',
+  FLOAT64: 'FP64',
+  HALF: 'FP16',
+  DOUBLE: 'FP64',
+  BFLOAT16: 'BF16',
+  INT: 'INT32',
+  LONG: 'INT64',
+  BYTE: 'UINT8',
+  BYTES: 'STRING',
+  BOOLEAN: 'BOOL',
 }
 
 function nearestValue(word: string, desc: DescEnum): string | null {
@@ -546,12 +569,14 @@ function nearestValue(word: string, desc: DescEnum): string | null {
   const foreign = Object.hasOwn(FOREIGN_TYPES, bare) ? FOREIGN_TYPES[bare] : undefined
   // People omit the common prefix: FP32 for TYPE_FP32, GPU for KIND_GPU.
   const ending = desc.values.find((v) => v.name.endsWith(`_${foreign ?? word.toUpperCase()}`))
-  return ending?.name ?? nearest(word, desc.values.map((v) => v.name))
+  const names = desc.values.map((v) => v.name)
+  return ending?.name ?? nearest(word, names)
 }
 
 /** Suggests a near name in the same message, or else the messages that have this field: often a brace is missing. */
 function fieldHint(desc: DescMessage, name: string): string {
-  const near = nearest(name, desc.fields.map((f) => f.name))
+  const names = desc.fields.map((f) => f.name)
+  const near = nearest(name, names)
   if (near !== null) return didYouMean(near)
   const owners = [...messagesWithin(ModelConfigSchema, new Set())]
     .filter((m) => m.fields.some((f) => f.name === name))

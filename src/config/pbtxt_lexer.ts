@@ -42,7 +42,17 @@ export class LexError extends Error {
 }
 
 const SIMPLE_ESCAPES: Record<string, number> = {
-  a: 7, b: 8, f: 12, n: 10, r: 13, t: 9, v: 11, '\\': 92, "'": 39, '"': 34, '?': 63,
+  a: 7,
+  b: 8,
+  f: 12,
+  n: 10,
+  r: 13,
+  t: 9,
+  v: 11,
+  '\\': 92,
+  "'": 39,
+  '"': 34,
+  '?': 63,
 }
 
 export class Lexer {
@@ -80,7 +90,12 @@ export class Lexer {
     const column = this.column()
     const offset = this.skipped + start
     const token = (kind: TokenKind, content = ''): Token => ({
-      kind, text: this.text.slice(start, this.position), content, line, column, offset,
+      kind,
+      text: this.text.slice(start, this.position),
+      content,
+      line,
+      column,
+      offset,
     })
     const first = this.text[start]
     if (first === undefined) return token('end')
@@ -172,7 +187,8 @@ export class Lexer {
     if (isLetter(this.peek()) || isDigit(this.peek())) this.fail('Need space between number and identifier.')
     if (this.peek() === '.')
       this.fail(
-        kind === 'float' ? "Already saw decimal point or exponent; can't have another one."
+        kind === 'float'
+          ? "Already saw decimal point or exponent; can't have another one."
           : 'Hex and octal numbers must be integers.',
       )
     return kind

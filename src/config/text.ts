@@ -15,8 +15,16 @@ export const ALIAS_PARAMETER = 'nereid.alias'
 
 /** Parameters that the backend `text` reads; others are those of ONNX Runtime, or unknown. */
 const PARAMETERS = [
-  ROLE_PARAMETER, ALIAS_PARAMETER, 'pooling', 'normalize', 'activation', 'max_length', 'dimensions', 'file', 'prompt',
-  'max_batch_tokens'
+  ROLE_PARAMETER,
+  ALIAS_PARAMETER,
+  'pooling',
+  'normalize',
+  'activation',
+  'max_length',
+  'dimensions',
+  'file',
+  'prompt',
+  'max_batch_tokens',
 ]
 /** Files that a folder of a hub has if its texts are prepared by a tokenizer of its own. */
 export const TEXT_FILES: readonly string[] = ['config.json', 'tokenizer.json']

@@ -102,7 +102,7 @@ function buildGraph(ensemble: ModelEnsembling, config: ModelConfig): Map<string,
 /** Tensors that exist after every step ran whose inputs exist. A cycle feeds nothing. */
 function connectedTensors(nodes: Map<string, Node>): Set<string> {
   const connected = new Set([...nodes].filter(([, node]) => node.isInput).map(([tensor]) => tensor))
-  for (let grew = true; grew; ) {
+  for (let grew = true; grew;) {
     grew = false
     for (const [tensor, node] of nodes) {
       if (connected.has(tensor) || !node.produced || !node.sources.every((s) => connected.has(s))) continue

@@ -2,8 +2,13 @@
 import { PLAN_PLATFORM } from './backends.js'
 import { ConfigError, invalid } from './error.js'
 import {
-  BatchInput_KindSchema, BatchOutput_KindSchema, DataType, ModelInput_Format as Format, type ModelConfig,
-  type ModelInput, type ModelOutput,
+  BatchInput_KindSchema,
+  BatchOutput_KindSchema,
+  DataType,
+  ModelInput_Format as Format,
+  type ModelConfig,
+  type ModelInput,
+  type ModelOutput,
 } from './generated/model_config_pb.js'
 
 const INT64_MAX = 9223372036854775807n

@@ -1,9 +1,15 @@
 /** Rules of `dynamic_batching` and `sequence_batching`, in Triton's order. */
 import { invalid } from './error.js'
 import {
-  DataType, ModelQueuePolicy_TimeoutAction as TimeoutAction, ModelSequenceBatching_Control_Kind as Control,
-  ModelSequenceBatching_Control_KindSchema, type ModelConfig, type ModelDynamicBatching, type ModelQueuePolicy,
-  type ModelSequenceBatching, type ModelSequenceBatching_Control,
+  DataType,
+  ModelQueuePolicy_TimeoutAction as TimeoutAction,
+  ModelSequenceBatching_Control_Kind as Control,
+  ModelSequenceBatching_Control_KindSchema,
+  type ModelConfig,
+  type ModelDynamicBatching,
+  type ModelQueuePolicy,
+  type ModelSequenceBatching,
+  type ModelSequenceBatching_Control,
 } from './generated/model_config_pb.js'
 
 export function validateDynamicBatching(batching: ModelDynamicBatching, config: ModelConfig): void {
@@ -40,7 +46,11 @@ function delays(policy: ModelQueuePolicy | undefined): boolean {
 
 const VALUE_LISTS = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'"
 const CORRELATION_TYPES = new Set<DataType>([
-  DataType.TYPE_UINT64, DataType.TYPE_INT64, DataType.TYPE_UINT32, DataType.TYPE_INT32, DataType.TYPE_STRING
+  DataType.TYPE_UINT64,
+  DataType.TYPE_INT64,
+  DataType.TYPE_UINT32,
+  DataType.TYPE_INT32,
+  DataType.TYPE_STRING,
 ])
 
 export function validateSequenceBatching(batching: ModelSequenceBatching, config: ModelConfig): void {
@@ -87,7 +97,9 @@ export function validateSequenceBatching(batching: ModelSequenceBatching, config
 
 /** The control tensor of `kind` with its values; null if the model does not use it. */
 export function controlOf(
-  batching: ModelSequenceBatching, kind: Control, model: string,
+  batching: ModelSequenceBatching,
+  kind: Control,
+  model: string,
 ): { name: string; control: ModelSequenceBatching_Control } | null {
   let found: { name: string; control: ModelSequenceBatching_Control } | null = null
   const names = new Set<string>()
@@ -175,4 +187,3 @@ export function validateInitialStates(batching: ModelSequenceBatching): void {
 function controlName(kind: Control): string {
   return ModelSequenceBatching_Control_KindSchema.value[kind]?.name ?? String(kind)
 }
-

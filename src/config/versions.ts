@@ -12,7 +12,10 @@ const MISSING_LOGGED_MAX = 16
  * @throws {ConfigError} if it selects none
  */
 export function selectVersions(
-  config: ModelConfig, available: readonly number[], log: Log = noLog, hint: () => string = () => '',
+  config: ModelConfig,
+  available: readonly number[],
+  log: Log = noLog,
+  hint: () => string = () => '',
 ): number[] {
   const existing = [...new Set(available)].sort((a, b) => a - b)
   const selected = select(config, existing, log)

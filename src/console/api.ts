@@ -31,7 +31,8 @@ function errorText(status: number, body: string): string {
 /** Puts a lost connection into words: "Failed to fetch" tells nobody what happened. */
 export const inWords = (error: unknown): unknown =>
   error instanceof TypeError
-    ? new Error('The server cannot be reached: it does not run, or the network to it is interrupted.') : error
+    ? new Error('The server cannot be reached: it does not run, or the network to it is interrupted.')
+    : error
 
 export class Api {
   #key = ''

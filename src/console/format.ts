@@ -39,7 +39,8 @@ export const clockText = (ms: number): string => new Date(ms).toTimeString().sli
 /** Names that can be in a path of the API: the server does not decode paths. */
 export const isInPaths = (name: string): boolean => encodeURIComponent(name) === name
 
-export const ONLY_GRPC = 'The name of this model cannot stand in a path of the HTTP API, which the server does not ' +
+export const ONLY_GRPC =
+  'The name of this model cannot stand in a path of the HTTP API, which the server does not ' +
   'decode: only gRPC can load, unload, explain and try it.'
 
 /** `1 request`, `3 requests`. */

@@ -52,7 +52,11 @@ function App() {
     if (place !== first || isMoved) focusHeading()
     if (place !== first) setMoved(true)
   }, [place])
-  return <Shell views={VIEWS} path={path}><View key={place} api={api} /></Shell>
+  return (
+    <Shell views={VIEWS} path={path}>
+      <View key={place} api={api} />
+    </Shell>
+  )
 }
 
 const root = document.getElementById('app')

@@ -26,15 +26,24 @@ export function useReply<Value>(api: Api, path: string, init?: RequestInit): Rep
 export function Waiting({ api, title, path, error }: { api: Api; title: string; path: string; error: Error | null }) {
   const heading = useRef<HTMLHeadingElement>(null)
   // The view that takes this place has a heading of its own: it gets the focus that this one had.
-  useLayoutEffect(() => () => {
-    if (document.activeElement === heading.current) setTimeout(focusHeading)
-  }, [])
+  useLayoutEffect(
+    () => () => {
+      if (document.activeElement === heading.current) setTimeout(focusHeading)
+    },
+    [],
+  )
   return (
     <>
       <h1 ref={heading}>{title}</h1>
-      {error === null ? <p class="quiet">Reading {path} …</p>
-        : error instanceof ApiError && error.wantsKey ? <KeyForm api={api} text={error.message} />
-          : <p role="alert" class="bad">{path}: {error.message}</p>}
+      {error === null ? (
+        <p class="quiet">Reading {path} …</p>
+      ) : error instanceof ApiError && error.wantsKey ? (
+        <KeyForm api={api} text={error.message} />
+      ) : (
+        <p role="alert" class="bad">
+          {path}: {error.message}
+        </p>
+      )}
     </>
   )
 }

@@ -4,23 +4,35 @@ import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import type { Api } from './api.js'
 
-export function Shell({ views, path, children }: {
+export function Shell({
+  views,
+  path,
+  children,
+}: {
   views: readonly { path: string; title: string }[]
   path: string
   children: ComponentChildren
 }) {
   return (
     <>
-      <a class="skip" href="#main">Skip to the contents</a>
+      <a class="skip" href="#main">
+        Skip to the contents
+      </a>
       <header class="top">
-        <a class="brand" href="/"><Mark /> Nereid</a>
+        <a class="brand" href="/">
+          <Mark /> Nereid
+        </a>
         <nav aria-label="Pages">
           {views.map((view) => (
-            <a key={view.path} href={view.path} aria-current={view.path === path ? 'page' : undefined}>{view.title}</a>
+            <a key={view.path} href={view.path} aria-current={view.path === path ? 'page' : undefined}>
+              {view.title}
+            </a>
           ))}
         </nav>
       </header>
-      <main id="main" tabIndex={-1}>{children}</main>
+      <main id="main" tabIndex={-1}>
+        {children}
+      </main>
     </>
   )
 }
@@ -50,17 +62,24 @@ export function KeyForm({ api, text }: { api: Api; text: string }) {
     <form class="card key" onSubmit={send}>
       <h2>This needs a key</h2>
       <p role="alert">
-        {api.key === '' ? 'The server shows this only to those with a key. Type the one that you were given for it.'
+        {api.key === ''
+          ? 'The server shows this only to those with a key. Type the one that you were given for it.'
           : 'The server does not accept this key here. Check it, or type another one.'}
         {/* Header fields are for programs. */}
         {!/authorization/i.test(text) && ` The server says: ${text}`}
       </p>
       <label for="key">Key</label>
       <input
-        id="key" type="password" autocomplete="off" spellcheck={false} value={key}
+        id="key"
+        type="password"
+        autocomplete="off"
+        spellcheck={false}
+        value={key}
         onInput={(event) => setKey(event.currentTarget.value)}
       />
-      <button type="submit" class="primary">Use this key</button>
+      <button type="submit" class="primary">
+        Use this key
+      </button>
       <p class="quiet">The key stays in the memory of this page: it is gone when the page is closed or loaded again.</p>
     </form>
   )

@@ -32,8 +32,9 @@ const GRPC_PORT = 8001
 
 /** @throws {Error} for a program that is too long to read, or that the server cannot serve */
 export function snippetOf(language: Language, sample: Sample): string {
-  const isLong = (sample.request.inputs as readonly Filled[]).some(({ fill, file, raw }) =>
-    (sample.isStream || (fill === null && file === null)) && raw.length > WRITTEN_BYTES_MAX)
+  const isLong = (sample.request.inputs as readonly Filled[]).some(
+    ({ fill, file, raw }) => (sample.isStream || (fill === null && file === null)) && raw.length > WRITTEN_BYTES_MAX,
+  )
   const text = isLong ? '' : WRITERS[language](sample)
   if (text === '' || text.length > PROGRAM_CHARACTERS_MAX)
     throw new Error('This call has too many values to write them here. Choose a file instead.')
@@ -101,15 +102,20 @@ function jsonOf(request: InferRequest, inputs: readonly Filled[]): Piece[] {
     }
   })
   const answer = inputs.some(isHalf) ? [['binary_data_output', true] as const] : []
-  const parameters = [...request.parameters, ...sequenceOf(request), ...limitsOf(request), ...answer]
-    .map(([name, value]) => `${quoted(name)}:${printJson(value)}`)
+  const parameters = [...request.parameters, ...sequenceOf(request), ...limitsOf(request), ...answer].map(
+    ([name, value]) => `${quoted(name)}:${printJson(value)}`,
+  )
   return [...pieces, `${text}]${parameters.length === 0 ? '' : `,"parameters":{${parameters.join(',')}}`}}`]
 }
 
 const sequenceOf = ({ sequence }: InferRequest): [string, unknown][] =>
-  sequence === null ? []
-    : [['sequence_id', sequence.id], ['sequence_start', sequence.start === true],
-        ['sequence_end', sequence.end === true]]
+  sequence === null
+    ? []
+    : [
+        ['sequence_id', sequence.id],
+        ['sequence_start', sequence.start === true],
+        ['sequence_end', sequence.end === true],
+      ]
 
 const limitsOf = ({ priority, timeoutUs }: InferRequest): [string, unknown][] =>
   Object.entries({ priority, timeout: timeoutUs }).filter(([, value]) => value !== null)
@@ -118,31 +124,47 @@ const limitsOf = ({ priority, timeoutUs }: InferRequest): [string, unknown][] =>
 function filling(fill: NonNullable<Filled['fill']>, datatype: string, count: number): string {
   const [zero, one] = datatype === 'BOOL' ? ['false', 'true'] : ['0', '1']
   if (fill !== 'random') return `yes ${fill === 'zeros' ? zero : one} | head -n ${count} | paste -sd, -`
-  const value = datatype === 'BOOL' ? 'rand() < 0.5 ? "true" : "false"' : /INT/.test(datatype) ? 'int(10*rand())'
-    : 'rand()'
+  const value =
+    datatype === 'BOOL' ? 'rand() < 0.5 ? "true" : "false"' : /INT/.test(datatype) ? 'int(10*rand())' : 'rand()'
   return `awk 'BEGIN { srand(); for (i = 0; i < ${count}; i++) printf "%s%s", i ? "," : "", ${value} }'`
 }
 
 const NUMPY: Readonly<Record<string, string>> = {
-  BOOL: 'bool_', UINT8: 'uint8', UINT16: 'uint16', UINT32: 'uint32', UINT64: 'uint64', INT8: 'int8', INT16: 'int16',
-  INT32: 'int32', INT64: 'int64', FP16: 'float16', FP32: 'float32', FP64: 'float64', BYTES: 'object_',
+  BOOL: 'bool_',
+  UINT8: 'uint8',
+  UINT16: 'uint16',
+  UINT32: 'uint32',
+  UINT64: 'uint64',
+  INT8: 'int8',
+  INT16: 'int16',
+  INT32: 'int32',
+  INT64: 'int64',
+  FP16: 'float16',
+  FP32: 'float32',
+  FP64: 'float64',
+  BYTES: 'object_',
 }
 
 /** numpy has no BF16; tritonclient takes that of ml_dtypes. */
 const dtypeOf = (datatype: string): string => (datatype === 'BF16' ? 'ml_dtypes.bfloat16' : `np.${NUMPY[datatype]}`)
 
 const pythonValue = (value: unknown): string =>
-  typeof value === 'boolean' ? (value ? 'True' : 'False')
-    : typeof value === 'string' ? quoted(value)
-      : typeof value === 'number' && !Number.isFinite(value) ? `float(${quoted(String(value))})` : printJson(value)
+  typeof value === 'boolean'
+    ? value
+      ? 'True'
+      : 'False'
+    : typeof value === 'string'
+      ? quoted(value)
+      : typeof value === 'number' && !Number.isFinite(value)
+        ? `float(${quoted(String(value))})`
+        : printJson(value)
 
 function pythonArray(input: Filled): string {
   const { datatype, shape, fill, file } = input
   const dtype = dtypeOf(datatype)
   const dims = `[${shape.join(', ')}]`
   const path = quoted(file ?? '')
-  if (file !== null && datatype === 'BYTES')
-    return `np.array([open(${path}, "rb").read()], ${dtype}).reshape(${dims})`
+  if (file !== null && datatype === 'BYTES') return `np.array([open(${path}, "rb").read()], ${dtype}).reshape(${dims})`
   if (file !== null) return `np.fromfile(${path}, ${dtype}).reshape(${dims})`
   if (fill === 'random') {
     const limit = datatype === 'BOOL' ? 2 : /INT/.test(datatype) ? 10 : null
@@ -162,7 +184,8 @@ function python({ origin, request, isStream, hasKey, grpcPort = GRPC_PORT }: Sam
     (input) => `    tensor(${quoted(input.name)}, "${input.datatype}", ${pythonArray(input)}),`,
   )
   const options = [
-    ...(version === '' ? [] : [`model_version=${quoted(version)}`]), ...(id === '' ? [] : [`request_id=${quoted(id)}`]),
+    ...(version === '' ? [] : [`model_version=${quoted(version)}`]),
+    ...(id === '' ? [] : [`request_id=${quoted(id)}`]),
     ...(sequence === null ? [] : sequenceOf(request).map(([name, value]) => `${name}=${pythonValue(value)}`)),
     ...limitsOf(request).map(([name, value]) => `${name}=${pythonValue(value)}`),
   ]
@@ -173,33 +196,60 @@ function python({ origin, request, isStream, hasKey, grpcPort = GRPC_PORT }: Sam
   const headers = hasKey ? ['headers={"authorization": "Bearer " + os.environ["NEREID_KEY"]}'] : []
   const isTls = protocol === 'https:' ? ', ssl=True' : ''
   const begin = [
-    ...(hasKey ? ['import os'] : []), ...(isStream ? ['import queue'] : []), ...(hasKey || isStream ? [''] : []),
+    ...(hasKey ? ['import os'] : []),
+    ...(isStream ? ['import queue'] : []),
+    ...(hasKey || isStream ? [''] : []),
     ...(request.inputs.some(({ datatype }) => datatype === 'BF16') ? ['import ml_dtypes'] : []),
-    'import numpy as np', `import tritonclient.${isStream ? 'grpc' : 'http'} as triton`, '', '',
-    'def tensor(name, datatype, array):', '    made = triton.InferInput(name, list(array.shape), datatype)',
-    '    made.set_data_from_numpy(array)', '    return made', '', '', 'inputs = [', ...inputs, ']',
+    'import numpy as np',
+    `import tritonclient.${isStream ? 'grpc' : 'http'} as triton`,
+    '',
+    '',
+    'def tensor(name, datatype, array):',
+    '    made = triton.InferInput(name, list(array.shape), datatype)',
+    '    made.set_data_from_numpy(array)',
+    '    return made',
+    '',
+    '',
+    'inputs = [',
+    ...inputs,
+    ']',
   ]
   if (!isStream) {
     const call = [quoted(model), 'inputs', ...options, ...headers].join(', ')
     return [
-      ...begin, `client = triton.InferenceServerClient("${host}"${isTls})`, `result = client.infer(${call})`,
+      ...begin,
+      `client = triton.InferenceServerClient("${host}"${isTls})`,
+      `result = client.infer(${call})`,
       'for output in result.get_response()["outputs"]:',
-      '    print(output["name"], result.as_numpy(output["name"]))', '',
+      '    print(output["name"], result.as_numpy(output["name"]))',
+      '',
     ].join('\n')
   }
   const call = [quoted(model), 'inputs', ...options, 'enable_empty_final_response=True'].join(', ')
   return [
-    ...begin, 'answers = queue.Queue()',
+    ...begin,
+    'answers = queue.Queue()',
     `client = triton.InferenceServerClient("${hostname}:${grpcPort}"${isTls})  # the port of gRPC`,
     `client.start_stream(${['lambda result, error: answers.put(error or result)', ...headers].join(', ')})`,
-    `client.async_stream_infer(${call})`, 'while True:', '    result = answers.get()',
-    '    if isinstance(result, Exception):', '        raise result', '    response = result.get_response()',
-    '    for output in response.outputs:', '        print(output.name, result.as_numpy(output.name))',
-    '    if response.parameters["triton_final_response"].bool_param:', '        break', 'client.stop_stream()', '',
+    `client.async_stream_infer(${call})`,
+    'while True:',
+    '    result = answers.get()',
+    '    if isinstance(result, Exception):',
+    '        raise result',
+    '    response = result.get_response()',
+    '    for output in response.outputs:',
+    '        print(output.name, result.as_numpy(output.name))',
+    '    if response.parameters["triton_final_response"].bool_param:',
+    '        break',
+    'client.stop_stream()',
+    '',
   ].join('\n')
 }
 
 const scriptValue = (value: unknown): string => (typeof value === 'bigint' ? `${value}n` : printJson(value))
+
+const sequenceText = ({ id, start, end }: NonNullable<InferRequest['sequence']>) =>
+  `{ id: ${scriptValue(id)}, start: ${start === true}, end: ${end === true} }`
 
 /** A key of an object literal, of which one would set the prototype. */
 const member = (name: string): string =>
@@ -212,8 +262,12 @@ function scriptData(input: Filled): string {
   if (fill === null) return `[${listOf(input).map(scriptValue).join(', ')}]`
   if (fill !== 'random')
     return `Array(${count}).fill(${datatype === 'BOOL' ? String(fill === 'ones') : fill === 'ones' ? '1' : '0'})`
-  const value = datatype === 'BOOL' ? 'Math.random() < 0.5' : /INT/.test(datatype) ? 'Math.floor(10 * Math.random())'
-    : 'Math.random()'
+  const value =
+    datatype === 'BOOL'
+      ? 'Math.random() < 0.5'
+      : /INT/.test(datatype)
+        ? 'Math.floor(10 * Math.random())'
+        : 'Math.random()'
   return `Array.from({ length: ${count} }, () => ${value})`
 }
 
@@ -225,7 +279,9 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
   const inputs = request.inputs as readonly Filled[]
   const isFile = !isStream && inputs.some(({ file }) => file !== null)
   const head = [
-    ...(isFile ? ["import { readFileSync } from 'node:fs'"] : []), "import { connect } from 'nereid/client'", '',
+    ...(isFile ? ["import { readFileSync } from 'node:fs'"] : []),
+    "import { connect } from 'nereid/client'",
+    '',
     connection(origin, hasKey),
   ]
   if (isStream) {
@@ -235,9 +291,13 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
     })
     const options = version === '' ? '' : `, { version: ${quoted(version)} }`
     return [
-      ...head, 'const body = {', ...members, '}',
+      ...head,
+      'const body = {',
+      ...members,
+      '}',
       `for await (const event of client.generateStream(${quoted(model)}, body${options})) console.log(event)`,
-      'client.close()', '',
+      'client.close()',
+      '',
     ].join('\n')
   }
   const tensors = inputs.map((input) => {
@@ -247,20 +307,22 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
   })
   const values = parameters.map(([name, value]) => `${member(name)}: ${scriptValue(value)}`)
   const options = [
-    ...(version === '' ? [] : [`version: ${quoted(version)}`]), ...(id === '' ? [] : [`id: ${quoted(id)}`]),
+    ...(version === '' ? [] : [`version: ${quoted(version)}`]),
+    ...(id === '' ? [] : [`id: ${quoted(id)}`]),
     ...(priority === null ? [] : [`priority: ${scriptValue(priority)}`]),
     ...(timeoutUs === null ? [] : [`timeoutUs: ${scriptValue(timeoutUs)}`]),
-    ...(sequence === null ? [] : [
-      `sequence: { id: ${scriptValue(sequence.id)}, start: ${sequence.start === true}, end: ${sequence.end === true} }`,
-    ]),
+    ...(sequence === null ? [] : [`sequence: ${sequenceText(sequence)}`]),
     ...(values.length === 0 ? [] : [`parameters: { ${values.join(', ')} }`]),
   ]
   return [
-    ...head, `const result = await client.infer(${quoted(model)}, [`, ...tensors,
+    ...head,
+    `const result = await client.infer(${quoted(model)}, [`,
+    ...tensors,
     options.length === 0 ? '])' : `], { ${options.join(', ')} })`,
     'for (const output of result.outputs)',
     "  console.log(output.name, output.shape, output.datatype === 'BYTES' ? output.strings() : output.data)",
-    'client.close()', '',
+    'client.close()',
+    '',
   ].join('\n')
 }
 
@@ -281,8 +343,10 @@ export interface TextSample {
 export function textSnippetOf(language: Language, sample: TextSample): string {
   const { origin, role, model, text, lines, hasKey } = sample
   const [path, body] =
-    role === 'embed' ? ['/v1/embeddings', { model, input: [text, ...lines] }]
-      : role === 'rerank' ? ['/v1/rerank', { model, query: text, documents: lines }]
+    role === 'embed'
+      ? ['/v1/embeddings', { model, input: [text, ...lines] }]
+      : role === 'rerank'
+        ? ['/v1/rerank', { model, query: text, documents: lines }]
         : ['/v1/classify', { model, input: text }]
   const json = JSON.stringify(body)
   if (json.length > PROGRAM_CHARACTERS_MAX) throw new Error('These texts are too long to write them here.')
@@ -293,10 +357,16 @@ export function textSnippetOf(language: Language, sample: TextSample): string {
   if (language === 'Python') {
     const headers = hasKey ? ', "authorization": "Bearer " + os.environ["NEREID_KEY"]' : ''
     return [
-      'import json', ...(hasKey ? ['import os'] : []), 'import urllib.request', '', `body = ${json}`,
+      'import json',
+      ...(hasKey ? ['import os'] : []),
+      'import urllib.request',
+      '',
+      `body = ${json}`,
       `headers = {"content-type": "application/json"${headers}}`,
       `request = urllib.request.Request(${quoted(origin + path)}, json.dumps(body).encode(), headers)`,
-      'with urllib.request.urlopen(request) as answer:', '    print(json.load(answer))', '',
+      'with urllib.request.urlopen(request) as answer:',
+      '    print(json.load(answer))',
+      '',
     ].join('\n')
   }
   if (role === 'classify') {
@@ -304,13 +374,18 @@ export function textSnippetOf(language: Language, sample: TextSample): string {
     return [
       `const body = JSON.stringify(${json})`,
       `const answer = await fetch(${quoted(origin + path)}, { method: 'POST'${headers}, body })`,
-      'console.log(JSON.stringify(await answer.json()))', '',
+      'console.log(JSON.stringify(await answer.json()))',
+      '',
     ].join('\n')
   }
   const texts = (list: readonly string[]): string => `[${list.map(quoted).join(', ')}]`
   const call = role === 'embed' ? `embed(${texts([text, ...lines])}` : `rerank(${quoted(text)}, ${texts(lines)}`
   return [
-    "import { connect } from 'nereid/client'", '', connection(origin, hasKey),
-    `console.log(await client.${call}, { model: ${quoted(model)} }))`, 'client.close()', '',
+    "import { connect } from 'nereid/client'",
+    '',
+    connection(origin, hasKey),
+    `console.log(await client.${call}, { model: ${quoted(model)} }))`,
+    'client.close()',
+    '',
   ].join('\n')
 }

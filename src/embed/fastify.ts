@@ -28,7 +28,14 @@ export function fastifyPlugin(serve: NodeServe): FastifyPlugin {
     const handle: RawHandler = ({ raw }, reply) => {
       reply.hijack()
       const path = (raw.url ?? '').replace(/^http:\/\/[^/?#]*/i, '')
-      serve(`/${path.split('/').slice(parts + 1).join('/')}`, raw, reply.raw)
+      serve(
+        `/${path
+          .split('/')
+          .slice(parts + 1)
+          .join('/')}`,
+        raw,
+        reply.raw,
+      )
     }
     for (const path of API_PATHS) {
       fastify.all(path, handle)

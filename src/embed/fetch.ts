@@ -25,7 +25,10 @@ export function fetchHandler(core: () => Core, base: string): FetchHandler {
 }
 
 async function respond(
-  core: () => Core, base: string, request: Request, { peer, local }: FetchOptions,
+  core: () => Core,
+  base: string,
+  request: Request,
+  { peer, local }: FetchOptions,
 ): Promise<Response> {
   const { pathname, search } = new URL(request.url)
   const length = request.headers.get('content-length')

@@ -56,7 +56,8 @@ interface StatusLike<M> {
 }
 
 export type UnaryHandler = <M extends MetadataLike>(
-  call: UnaryCallLike<M>, respond: (error: StatusLike<M> | null, message?: Buffer, trailers?: M) => void,
+  call: UnaryCallLike<M>,
+  respond: (error: StatusLike<M> | null, message?: Buffer, trailers?: M) => void,
 ) => void
 export type ServerStreamHandler = <M extends MetadataLike>(call: WritableCallLike<M> & UnaryCallLike<M>) => void
 export type DuplexHandler = <M extends MetadataLike>(call: DuplexCallLike<M>) => void
@@ -87,7 +88,9 @@ const INFERENCE = `
   ServerLive ServerReady ModelReady ServerMetadata ModelMetadata ModelInfer ModelConfig ModelStatistics RepositoryIndex
   RepositoryModelLoad RepositoryModelUnload SystemSharedMemoryStatus SystemSharedMemoryRegister
   SystemSharedMemoryUnregister CudaSharedMemoryStatus CudaSharedMemoryRegister CudaSharedMemoryUnregister TraceSetting
-  LogSettings`.trim().split(/\s+/)
+  LogSettings`
+  .trim()
+  .split(/\s+/)
 
 type Handler = UnaryHandler | ServerStreamHandler | DuplexHandler
 
@@ -97,7 +100,11 @@ const CODECS = { requestSerialize: same, requestDeserialize: same, responseSeria
 export function grpcServiceOf(core: () => Core, { health = true }: GrpcOptions): GrpcService {
   const service: GrpcService = { definition: {}, implementation: {} }
   const add = (
-    of: string, method: string, requestStream: boolean, responseStream: boolean, handler: (path: string) => Handler,
+    of: string,
+    method: string,
+    requestStream: boolean,
+    responseStream: boolean,
+    handler: (path: string) => Handler,
   ): void => {
     const path = `/${of}/${method}`
     service.definition[method] = { path, requestStream, responseStream, ...CODECS }

@@ -14,20 +14,24 @@ export type NodeHandler = (request: IncomingMessage, response: ServerResponse, n
 /** Answers a request for a path of the API. */
 export type NodeServe = (target: string, request: IncomingMessage, response: ServerResponse) => void
 
-export const nodeHandler = (serve: NodeServe): NodeHandler => (request, response, next) => {
-  const target = targetOf(request)
-  if (next !== undefined && !isOfApi(target)) return next()
-  serve(target, request, response)
-}
+export const nodeHandler =
+  (serve: NodeServe): NodeHandler =>
+  (request, response, next) => {
+    const target = targetOf(request)
+    if (next !== undefined && !isOfApi(target)) return next()
+    serve(target, request, response)
+  }
 
-export const nodeServe = (core: () => Core): NodeServe => (target, request, response) => {
-  handle(core, target, request, response).catch((error: unknown) => {
-    if (response.headersSent || response.destroyed)
-      return response.destroy(error instanceof Error ? error : undefined)
-    const { status, body } = failureOf(error)
-    return response.writeHead(status, { 'content-type': 'application/json' }).end(body)
-  })
-}
+export const nodeServe =
+  (core: () => Core): NodeServe =>
+  (target, request, response) => {
+    handle(core, target, request, response).catch((error: unknown) => {
+      if (response.headersSent || response.destroyed)
+        return response.destroy(error instanceof Error ? error : undefined)
+      const { status, body } = failureOf(error)
+      return response.writeHead(status, { 'content-type': 'application/json' }).end(body)
+    })
+  }
 
 /** Express and Connect remove the path at which the handler is mounted from `url`; its end may be the `/v2`. */
 function targetOf(request: IncomingMessage & { originalUrl?: string; baseUrl?: string }): string {
@@ -48,7 +52,10 @@ const API = new RegExp(`^(?:http://[^/?#]*)?(?:${API_PATHS.join('|')})(?:[/?]|$)
 const isOfApi = (target: string): boolean => API.test(target.replace(/^http:/i, 'http:'))
 
 async function handle(
-  core: () => Core, target: string, request: IncomingMessage, response: ServerResponse,
+  core: () => Core,
+  target: string,
+  request: IncomingMessage,
+  response: ServerResponse,
 ): Promise<void> {
   const gone = new AbortController()
   response.once('close', () => gone.abort())
@@ -61,8 +68,8 @@ async function handle(
     {
       method,
       target,
-      fields: parsed === null ? rawHeaders
-        : rawHeaders.filter((_, at) => !parsed.outdated.test(rawHeaders[at & ~1] ?? '')),
+      fields:
+        parsed === null ? rawHeaders : rawHeaders.filter((_, at) => !parsed.outdated.test(rawHeaders[at & ~1] ?? '')),
       peer: address(socket.remoteAddress, socket.remotePort),
       local: address(socket.localAddress, socket.localPort),
       length: parsed !== null ? parsed.bytes.length : isChunked ? null : Number(length ?? 0),
@@ -105,7 +112,8 @@ function parsedBody(request: IncomingMessage): { bytes: Buffer; outdated: RegExp
         'before the parser of forms (express.urlencoded())',
     )
   return {
-    bytes: Buffer.from(JSON.stringify(body)), outdated: /^(?:content-encoding|inference-header-content-length)$/i,
+    bytes: Buffer.from(JSON.stringify(body)),
+    outdated: /^(?:content-encoding|inference-header-content-length)$/i,
   }
 }
 

@@ -56,7 +56,8 @@ export function contextOf(server: Server, config: Configuration, signal: AbortSi
     server.log(level, basename(file), line, String(message))
   }
   return {
-    config, signal,
+    config,
+    signal,
     parameters: Object.fromEntries(parameters.map(([name, value]) => [name, value?.string_value ?? ''])),
     modelName: load.model,
     modelVersion: load.version,
@@ -74,7 +75,8 @@ export function contextOf(server: Server, config: Configuration, signal: AbortSi
 
 /** The same context, whose calls are made for one request. */
 export const contextFor = (context: Context, server: Server, request: Progress): Context => ({
-  ...context, models: modelsOf(server, request),
+  ...context,
+  models: modelsOf(server, request),
 })
 
 function alloc<D extends Exclude<Datatype, 'BYTES'>>(server: Server, datatype: D, shape: readonly number[]): Arrays[D] {

@@ -75,7 +75,8 @@ export function datatypeOf(data: ArrayBufferView): Datatype | undefined {
 
 const BY_ARRAY = new Map<string, Datatype>(
   // An array means the first datatype of the table that has it, and a map keeps the last.
-  [...DATATYPES.values()].reverse()
+  [...DATATYPES.values()]
+    .reverse()
     .flatMap(({ name, array }) => (array === null ? [] : [[array.name, name as Datatype]])),
 )
 // Newer engines have it; received tensors are Uint16Array everywhere, so that a model does not depend on the engine.
@@ -83,7 +84,10 @@ BY_ARRAY.set('Float16Array', 'FP16')
 
 /** The finite numbers from which on a float is infinite. FP64 holds all others. */
 export const INFINITE_FROM: Readonly<Partial<Record<Datatype, number>>> = {
-  FP16: 65520, BF16: 2 ** 128 - 2 ** 119, FP32: 2 ** 128 - 2 ** 103, FP64: Infinity,
+  FP16: 65520,
+  BF16: 2 ** 128 - 2 ** 119,
+  FP32: 2 ** 128 - 2 ** 103,
+  FP64: Infinity,
 }
 
 /** The values that a datatype holds, for errors. */

@@ -4,7 +4,14 @@ import { NAMES } from './datatypes.js'
 import { RuleError, kindOf } from './errors.js'
 
 const MEMBERS = [
-  'autoCompleteConfig', 'decoupled', 'execute', 'finalize', 'initialize', 'inputs', 'isReady', 'maxBatchSize',
+  'autoCompleteConfig',
+  'decoupled',
+  'execute',
+  'finalize',
+  'initialize',
+  'inputs',
+  'isReady',
+  'maxBatchSize',
   'outputs',
 ]
 const TENSOR_MEMBERS = ['datatype', 'dims', 'optional']
@@ -64,7 +71,10 @@ const shown = (value: unknown) =>
   ['string', 'number'].includes(typeof value) || Array.isArray(value) ? JSON.stringify(value) : kindOf(value)
 
 function nearest(text: string, names: readonly string[]): string | undefined {
-  const bare = text.toUpperCase().replace(/^TYPE_/, '').replace(/^FLOAT/, 'FP')
+  const bare = text
+    .toUpperCase()
+    .replace(/^TYPE_/, '')
+    .replace(/^FLOAT/, 'FP')
   if (bare === 'STRING') return 'BYTES'
   return names.find((name) => name === bare) ?? names.find((name) => distance(name, bare) === 1)
 }

@@ -115,8 +115,7 @@ export function describe(error: unknown): string {
 
 /** Place of a syntax error, which Node writes above the stack; a column follows a colon. */
 function syntaxPlace(error: Error): { file: string; line: number; column: string } | null {
-  const [, file, line, lines = ''] =
-    /^(file:\/\/\S+|\/[^\n]*):(\d+)\n([^]*?)\n\w*Error\b/.exec(error.stack ?? '') ?? []
+  const [, file, line, lines = ''] = /^(file:\/\/\S+|\/[^\n]*):(\d+)\n([^]*?)\n\w*Error\b/.exec(error.stack ?? '') ?? []
   if (file === undefined) return null
   const [, before] = /^([ \t]*)\^+[ \t]*$/m.exec(lines) ?? []
   const column = before === undefined ? '' : `:${before.length + 1}`
@@ -143,7 +142,12 @@ export function sourceOf(error: unknown, directory: string): { file: string; lin
 export function missingOf(error: unknown): string | null {
   if (!(error instanceof Error) || !['ERR_MODULE_NOT_FOUND', 'MODULE_NOT_FOUND'].includes(codeOf(error))) return null
   const name = /Cannot find (?:package|module) '([^'./][^']*)'/.exec(error.message)?.[1]
-  return name?.split('/').slice(0, name.startsWith('@') ? 2 : 1).join('/') ?? null
+  return (
+    name
+      ?.split('/')
+      .slice(0, name.startsWith('@') ? 2 : 1)
+      .join('/') ?? null
+  )
 }
 
 const codeOf = (error: Error) => String((error as { code?: unknown }).code)

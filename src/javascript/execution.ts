@@ -2,16 +2,27 @@
 
 import { NoRoom } from './arena.js'
 import { type Context, contextFor } from './context.js'
+import { type ErrorCode, RuleError, TritonError, describe, failure, isCancel, isForeign, kindOf } from './errors.js'
 import {
-  type ErrorCode, RuleError, TritonError, describe, failure, isCancel, isForeign, kindOf,
-} from './errors.js'
-import {
-  ALL_OUTPUTS, Answer, AnswerFlag, ExecuteHead, Frame, RequestHead, ResultFlag, ResultHead,
+  ALL_OUTPUTS,
+  Answer,
+  AnswerFlag,
+  ExecuteHead,
+  Frame,
+  RequestHead,
+  ResultFlag,
+  ResultHead,
 } from './generated/protocol.js'
 import type { AnyModel } from './model.js'
 import type { Received } from './reader.js'
 import {
-  type InferenceRequest, type Placed, type Progress, namesAt, progressOf, requestOf, requestedOf,
+  type InferenceRequest,
+  type Placed,
+  type Progress,
+  namesAt,
+  progressOf,
+  requestOf,
+  requestedOf,
 } from './request.js'
 import { InferenceResponse } from './response.js'
 import type { Server } from './server.js'
@@ -55,9 +66,7 @@ export class Executor {
   #idle: (() => void) | null = null
 
   /** `onFailure` is called after the answers of a batch that failed. */
-  constructor(
-    server: Server, model: AnyModel, context: Context, isStream: boolean, onFailure: () => void = () => {},
-  ) {
+  constructor(server: Server, model: AnyModel, context: Context, isStream: boolean, onFailure: () => void = () => {}) {
     this.#onFailure = onFailure
     this.#server = server
     this.#model = model
@@ -113,8 +122,13 @@ export class Executor {
       const state: Progress = {
         slot: view.getUint32(at + RequestHead.slot, true),
         generation: view.getUint32(at + RequestHead.generation, true),
-        blocks: null, sent: 0, isClosed: false, isLeft: false, isRescheduled: false,
-        hasSender: false, abort: null,
+        blocks: null,
+        sent: 0,
+        isClosed: false,
+        isLeft: false,
+        isRescheduled: false,
+        hasSender: false,
+        abort: null,
       }
       const place = { bytes, view, at, tensorsAt: tensorsAt(view, at) }
       const inputs = view.getUint16(at + RequestHead.inputs, true)
@@ -126,8 +140,12 @@ export class Executor {
       at = server.reader.end
     }
     return {
-      requests, progress, placed, given: requests.slice(),
-      low: view.getUint32(frame.at, true), high: view.getUint32(frame.at + 4, true),
+      requests,
+      progress,
+      placed,
+      given: requests.slice(),
+      low: view.getUint32(frame.at, true),
+      high: view.getUint32(frame.at + 4, true),
     }
   }
 
@@ -162,7 +180,9 @@ export class Executor {
     if (!isChosen && wasCancelled.includes(false)) this.#server.logFailure(text)
     const answer = isChosen
       ? InferenceResponse.error(error.code, describe(error))
-      : error instanceof TritonError ? failedBy(error.code, describe(error)) : failedBy('INTERNAL', text)
+      : error instanceof TritonError
+        ? failedBy(error.code, describe(error))
+        : failedBy('INTERNAL', text)
     return wasCancelled.map((was) => (was ? failedBy('CANCELLED', CANCELLED) : answer))
   }
 
@@ -193,7 +213,10 @@ export class Executor {
   #check({ requests, progress, given }: Batch, returned: unknown): readonly (InferenceResponse | null)[] {
     const { decoupled, instance } = this.#server.load
     if (returned === null || returned === undefined)
-      return this.#answered(progress, progress.map(() => returned))
+      return this.#answered(
+        progress,
+        progress.map(() => returned),
+      )
     if (!Array.isArray(returned))
       throw new RuleError(`Expected an array in the execute return, found ${kindOf(returned)}.`)
     if (decoupled) {
@@ -212,8 +235,7 @@ export class Executor {
     for (const [i, one] of all.entries()) {
       const isResponse = one instanceof InferenceResponse
       if (!isResponse && one !== null && one !== undefined)
-        throw new RuleError(
-          `Expected an InferenceResponse in the execute function return array, found ${kindOf(one)}.`)
+        throw new RuleError(`Expected an InferenceResponse in the execute function return array, found ${kindOf(one)}.`)
       if (isResponse && progressOf(given[i] as InferenceRequest).isRescheduled)
         throw new RuleError(
           'Expected null in the execute function return array for a rescheduled request, found a response.',
@@ -222,7 +244,10 @@ export class Executor {
     const isSame = given.length === requests.length && given.every((request, i) => request === requests[i])
     if (isSame) return this.#answered(progress, all)
     const found = new Map(given.map((request, i) => [progressOf(request), all[i]]))
-    return this.#answered(progress, progress.map((state) => found.get(state)))
+    return this.#answered(
+      progress,
+      progress.map((state) => found.get(state)),
+    )
   }
 
   /** Responses by request: an error, which is logged once, where there is none and none can follow. */
@@ -243,9 +268,7 @@ export class Executor {
   }
 
   /** Sends the RESULT; the responses of a failed batch are errors. Waits for shared memory if it has to. */
-  #result(
-    batch: Batch, responses: readonly (InferenceResponse | null)[], isFailed: boolean, isRefused: boolean,
-  ): void {
+  #result(batch: Batch, responses: readonly (InferenceResponse | null)[], isFailed: boolean, isRefused: boolean): void {
     const server = this.#server
     const { writer } = server
     const { progress, requests, placed } = batch

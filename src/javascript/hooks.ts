@@ -43,30 +43,44 @@ interface TypeScript {
 
 /** Transpilers in order of preference, as packages and their use. */
 const TRANSPILERS: readonly [string, (module: unknown) => Transpile | null][] = [
-  ['rolldown/utils', (module) => (source, file) => {
-    const options = { lang: 'ts', sourcemap: true, target: 'esnext' }
-    const { code, map, errors } = (module as Rolldown).transformSync(file, source, options)
-    const [error] = errors as (Error & { loc?: { line: number; column: number } })[]
-    if (error === undefined) return inline(code, map)
-    const { line = 1, column = 0 } = error.loc ?? {}
-    const text = (stripVTControlCharacters(error.message).split('\n')[0] ?? '').replace(/^\[PARSE_ERROR\]\s*/, '')
-    const problem = new SyntaxError(text)
-    // In Node's form, which names the place above the error.
-    const excerpt = `${source.split('\n')[line - 1] ?? ''}\n${' '.repeat(column)}^`
-    problem.stack = `${file}:${line}\n${excerpt}\n\nSyntaxError: ${text}`
-    throw problem
-  }],
-  ['esbuild', (module) => (source, file) => (module as Esbuild).transformSync(source, {
-    loader: 'ts', sourcefile: file, sourcemap: 'inline', format: 'esm', target: 'esnext',
-  }).code],
-  ['typescript', (module) => {
-    const { transpileModule } = module as Partial<TypeScript>
-    const compilerOptions = { module: 99, target: 99, inlineSourceMap: true, inlineSources: true }
-    // TypeScript 7 has no such function.
-    return transpileModule === undefined
-      ? null
-      : (source, fileName) => transpileModule(source, { fileName, compilerOptions }).outputText
-  }],
+  [
+    'rolldown/utils',
+    (module) => (source, file) => {
+      const options = { lang: 'ts', sourcemap: true, target: 'esnext' }
+      const { code, map, errors } = (module as Rolldown).transformSync(file, source, options)
+      const [error] = errors as (Error & { loc?: { line: number; column: number } })[]
+      if (error === undefined) return inline(code, map)
+      const { line = 1, column = 0 } = error.loc ?? {}
+      const text = (stripVTControlCharacters(error.message).split('\n')[0] ?? '').replace(/^\[PARSE_ERROR\]\s*/, '')
+      const problem = new SyntaxError(text)
+      // In Node's form, which names the place above the error.
+      const excerpt = `${source.split('\n')[line - 1] ?? ''}\n${' '.repeat(column)}^`
+      problem.stack = `${file}:${line}\n${excerpt}\n\nSyntaxError: ${text}`
+      throw problem
+    },
+  ],
+  [
+    'esbuild',
+    (module) => (source, file) =>
+      (module as Esbuild).transformSync(source, {
+        loader: 'ts',
+        sourcefile: file,
+        sourcemap: 'inline',
+        format: 'esm',
+        target: 'esnext',
+      }).code,
+  ],
+  [
+    'typescript',
+    (module) => {
+      const { transpileModule } = module as Partial<TypeScript>
+      const compilerOptions = { module: 99, target: 99, inlineSourceMap: true, inlineSources: true }
+      // TypeScript 7 has no such function.
+      return transpileModule === undefined
+        ? null
+        : (source, fileName) => transpileModule(source, { fileName, compilerOptions }).outputText
+    },
+  ],
 ]
 
 let found: Transpile | null = null

@@ -16,15 +16,11 @@
 
 export { ModelConfig, type ConfigTensor, type Configuration, type RawTensor } from './config.js'
 export type { Context, Logger } from './context.js'
-export type {
-  InputDeclaration, InputNamed, Inputs, OutputDeclaration, OutputTensor, Outputs,
-} from './declarations.js'
+export type { InputDeclaration, InputNamed, Inputs, OutputDeclaration, OutputTensor, Outputs } from './declarations.js'
 export type { Arrays, Datatype, DatatypeOf, TypedArray } from './datatypes.js'
 export { TritonError, type ErrorCode } from './errors.js'
 export type { Metric, MetricFamily, MetricKind, Metrics } from './metrics.js'
-export {
-  Model, defineModel, type BatchModel, type ModelMembers, type Responses, type StreamModel,
-} from './model.js'
+export { Model, defineModel, type BatchModel, type ModelMembers, type Responses, type StreamModel } from './model.js'
 export type { CallInputs, CallOptions, CallResponse, Models } from './models.js'
 export type { RequestOptions } from './outgoing.js'
 export type { InferenceRequest, ResponseSender } from './request.js'

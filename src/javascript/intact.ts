@@ -18,9 +18,19 @@ import { Tensor } from './tensor.js'
 import { type Writer, nothingTaken } from './writer.js'
 
 const LOAD: Load = {
-  mode: 'run', instance: 'check_0', model: 'check', version: '1', model_directory: '/', version_directory: '/',
-  file: '/check.js', arguments: {}, inputs: ['IN', 'TEXT'], outputs: ['IN', 'TEXT'], decoupled: false,
-  iterative: false, segments: null,
+  mode: 'run',
+  instance: 'check_0',
+  model: 'check',
+  version: '1',
+  model_directory: '/',
+  version_directory: '/',
+  file: '/check.js',
+  arguments: {},
+  inputs: ['IN', 'TEXT'],
+  outputs: ['IN', 'TEXT'],
+  decoupled: false,
+  iterative: false,
+  segments: null,
   config: '{"output":[{"name":"IN","data_type":"TYPE_FP32"},{"name":"TEXT","data_type":"TYPE_STRING"}]}',
 }
 
@@ -38,7 +48,8 @@ const MODEL = {
 export function intactness(): () => boolean {
   let sent = ''
   const channel: Channel = {
-    send: (way, frames) => void (sent += `${way} ${Buffer.from(frames).toString('hex')} `), start: () => {},
+    send: (way, frames) => void (sent += `${way} ${Buffer.from(frames).toString('hex')} `),
+    start: () => {},
   }
   const server = new Server(channel, LOAD, 1, 1)
   server.declare(configOf(LOAD))

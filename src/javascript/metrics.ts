@@ -29,7 +29,9 @@ export interface Metric {
 
 /** Operations of each kind. */
 const OPERATIONS: Record<MetricKind, readonly Operation[]> = {
-  counter: ['inc'], gauge: ['inc', 'set'], histogram: ['observe'],
+  counter: ['inc'],
+  gauge: ['inc', 'set'],
+  histogram: ['observe'],
 }
 /** Triton's names of the operations. */
 const OPERATION_NAMES = { inc: 'Increment', set: 'Set', observe: 'Observe' }
@@ -67,8 +69,10 @@ class Series implements Metric {
     const kind = this.#kind
     if (!OPERATIONS[kind].includes(name)) throw unsupported(kind, OPERATION_NAMES[name])
     if (kind === 'counter' && value < 0)
-      throw new TritonError('INVALID_ARG',
-        'TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.')
+      throw new TritonError(
+        'INVALID_ARG',
+        'TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.',
+      )
     if (this.#id === null) this.#early?.push([operation, value])
     else this.#server.update(this.#id, operation, value)
   }
@@ -122,7 +126,11 @@ export class MetricFamily {
     let series = this.#series.get(key)
     if (series === undefined) {
       const make = (family: number) => this.#server.control('metric_new', { family, labels, buckets: this.#buckets })
-      series = new Series(this.#server, this.#kind, this.#family.then(make).then(({ metric }) => Number(metric)))
+      series = new Series(
+        this.#server,
+        this.#kind,
+        this.#family.then(make).then(({ metric }) => Number(metric)),
+      )
       this.#series.set(key, series)
     }
     return series

@@ -35,19 +35,26 @@ export interface ModelMembers<I extends Inputs, O extends Outputs, S> {
 }
 
 /** A model that runs batches. */
-export interface BatchModel<I extends Inputs = Inputs, O extends Outputs = Outputs, S = object>
-  extends ModelMembers<I, O, S> {
+export interface BatchModel<I extends Inputs = Inputs, O extends Outputs = Outputs, S = object> extends ModelMembers<
+  I,
+  O,
+  S
+> {
   readonly decoupled?: boolean
   /** Runs one batch. Never called again before the last call has ended: a promise keeps the instance busy. */
   execute(requests: InferenceRequest<I>[], ctx: Context): Awaitable<Responses<O>>
 }
 
 /** A decoupled model whose requests run one after another: each value of the generator is one response. */
-export interface StreamModel<I extends Inputs = Inputs, O extends Outputs = Outputs, S = object>
-  extends ModelMembers<I, O, S> {
+export interface StreamModel<I extends Inputs = Inputs, O extends Outputs = Outputs, S = object> extends ModelMembers<
+  I,
+  O,
+  S
+> {
   readonly decoupled: true
   execute(
-    request: InferenceRequest<I>, ctx: Context,
+    request: InferenceRequest<I>,
+    ctx: Context,
   ): AsyncGenerator<InferenceResponse<OutputTensor<O>>, void> | Generator<InferenceResponse<OutputTensor<O>>, void>
 }
 
@@ -70,10 +77,14 @@ export interface StreamModel<I extends Inputs = Inputs, O extends Outputs = Outp
  * ```
  */
 export function defineModel<
-  const I extends Inputs = Inputs, const O extends Outputs = Outputs, S = Record<string, unknown>,
+  const I extends Inputs = Inputs,
+  const O extends Outputs = Outputs,
+  S = Record<string, unknown>,
 >(model: StreamModel<I, O, S> & ThisType<S>): StreamModel<I, O, S> & { inputs: I; outputs: O }
 export function defineModel<
-  const I extends Inputs = Inputs, const O extends Outputs = Outputs, S = Record<string, unknown>,
+  const I extends Inputs = Inputs,
+  const O extends Outputs = Outputs,
+  S = Record<string, unknown>,
 >(model: BatchModel<I, O, S> & ThisType<S>): BatchModel<I, O, S> & { inputs: I; outputs: O }
 export function defineModel(model: unknown): unknown {
   return model

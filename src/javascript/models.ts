@@ -24,13 +24,17 @@ type NamedInputs<I extends Inputs> = { readonly [K in Exclude<keyof I, OptionalO
 
 /** Inputs of a call: by name if the called model is known. */
 export type CallInputs<M> = M extends { readonly inputs: infer I extends Inputs }
-  ? string extends keyof I ? AnyInputs : NamedInputs<I>
+  ? string extends keyof I
+    ? AnyInputs
+    : NamedInputs<I>
   : AnyInputs
 type AnyInputs = Readonly<Record<string, Tensor | undefined>> | readonly Tensor[]
 
 /** Response of a call: `output(name)` has the datatype that a known model declares. */
 export type CallResponse<M> = M extends { readonly outputs: infer O extends Outputs }
-  ? string extends keyof O ? InferenceResponse : NamedResponse<O>
+  ? string extends keyof O
+    ? InferenceResponse
+    : NamedResponse<O>
   : InferenceResponse
 interface NamedResponse<O extends Outputs> extends InferenceResponse<OutputTensor<O>> {
   output<K extends keyof O & string>(name: K): Tensor<O[K]['datatype'], K>
@@ -54,7 +58,9 @@ export interface Models {
   infer<M = unknown>(model: string, inputs: CallInputs<M>, options?: CallOptions): Promise<CallResponse<M>>
   /** Runs an inference of a decoupled model: each response as it comes. Throws a `TritonError` for an error. */
   stream<M = unknown>(
-    model: string, inputs: CallInputs<M>, options?: CallOptions,
+    model: string,
+    inputs: CallInputs<M>,
+    options?: CallOptions,
   ): AsyncGenerator<CallResponse<M>, void, void>
   /** Loads a model and waits. `config`: JSON in place of its configuration; `files`: contents by `file:<path>`. */
   load(model: string, options?: { config?: object | string; files?: Record<string, Uint8Array> }): Promise<void>
@@ -67,7 +73,9 @@ export interface Models {
 /** Models as the instance sees them; calls are made for `request` if no other one is named. */
 export function modelsOf(server: Server, request: Progress | null): Models {
   const callOf = (model: string, inputs: unknown, options: CallOptions): Call => ({
-    server, model, options,
+    server,
+    model,
+    options,
     owner: ownerOf(server, request, options),
     inputs: tensorsOf(`an input of a call of model '${model}'`, inputs),
   })
@@ -183,7 +191,11 @@ function infer(call: Call): Promise<InferenceResponse> {
     const started = start({ server, owner, model, inputs, options, isStream: false, deliver })
     if (typeof started !== 'number') started.catch(reject)
     if (options.signal === undefined) return
-    cancel = () => void Promise.resolve(started).then((number) => server.cancelCall(number), () => {})
+    cancel = () =>
+      void Promise.resolve(started).then(
+        (number) => server.cancelCall(number),
+        () => {},
+      )
     options.signal.addEventListener('abort', cancel)
   })
 }

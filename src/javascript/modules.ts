@@ -42,7 +42,7 @@ function install(isSpare = false): void {
   Module['_load'] = (name, ...rest) => (name === 'nereid/backend' ? backend : loadModule.call(Module, name, ...rest))
   if (registerHooks !== undefined) {
     type Next = (specifier: string, context: object) => { format?: string | null }
-    const resolveName = (name: string, context: object, next: Next) => 
+    const resolveName = (name: string, context: object, next: Next) =>
       resolveOurs(name) ?? next(written(name, context), context)
     const load = (url: string, context: object, next: Next) => transpiled(url) ?? next(url, context)
     // A hook that reads files gives CommonJS another `require` in Node 22, which asks no hook.
@@ -104,7 +104,9 @@ function locate(error: SyntaxError, file: string): void {
     const format = one.endsWith('.cts') ? 'commonjs' : 'module'
     const args = input === null ? [one] : [`--input-type=${format}`, '-']
     const { stderr } = spawnSync(process.execPath, ['--check', ...args], {
-      encoding: 'utf8', timeout: left, input: input ?? '',
+      encoding: 'utf8',
+      timeout: left,
+      input: input ?? '',
     })
     const [, place] = /^[^\n]+?(:\d+\n[^]*?)\n\n/.exec(stderr) ?? []
     if (place === undefined || !/^SyntaxError\b/m.test(stderr)) continue

@@ -46,7 +46,12 @@ function writeNumber(writer: Writer, at: number, value: number | bigint, name: s
 
 /** Appends a request to the frame that `writer` holds. @throws what `Writer.tensors` throws. */
 export function writeRequest(
-  writer: Writer, slot: number, generation: number, inputs: readonly Tensor[], options: RequestOptions, taken: Taken,
+  writer: Writer,
+  slot: number,
+  generation: number,
+  inputs: readonly Tensor[],
+  options: RequestOptions,
+  taken: Taken,
 ): void {
   const { correlationId = 0, outputs } = options
   const at = writer.take(RequestHead.BYTES)

@@ -22,17 +22,18 @@ export interface Received {
 }
 
 /** Splits a delivery, or a part of one, into its frames. */
-export function eachFrame(
-  frames: Uint8Array, receive: (frame: Received) => void, from = 0, to = frames.length,
-): void {
+export function eachFrame(frames: Uint8Array, receive: (frame: Received) => void, from = 0, to = frames.length): void {
   const bytes = Buffer.isBuffer(frames) ? frames : Buffer.from(frames.buffer, frames.byteOffset, frames.length)
   const view = new DataView(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.length)
-  for (let at = from; at < to; ) {
+  for (let at = from; at < to;) {
     const start = at + Header.BYTES
     const end = start + view.getUint32(at + Header.length, true)
     if (end > to) throw new RangeError(`a frame of ${end - at} bytes came with ${to - at}`)
     receive({
-      bytes, view, at: start, end,
+      bytes,
+      view,
+      at: start,
+      end,
       frame: view.getUint8(at + Header.frame),
       flags: view.getUint8(at + Header.flags),
       count: view.getUint16(at + Header.count, true),

@@ -237,8 +237,11 @@ export function requestedOf(request: Placed): ReadonlySet<string> | null {
 
 /** First byte of the names of requested outputs. */
 export const namesAt = (view: DataView, at: number): number =>
-  at + RequestHead.BYTES + view.getUint32(at + RequestHead.idBytes, true) +
-  view.getUint32(at + RequestHead.correlationBytes, true) + view.getUint32(at + RequestHead.parametersBytes, true) +
+  at +
+  RequestHead.BYTES +
+  view.getUint32(at + RequestHead.idBytes, true) +
+  view.getUint32(at + RequestHead.correlationBytes, true) +
+  view.getUint32(at + RequestHead.parametersBytes, true) +
   view.getUint32(at + RequestHead.traceBytes, true)
 
 function textsOf({ bytes, view, at }: Placed): Texts {
@@ -259,7 +262,9 @@ function textsOf({ bytes, view, at }: Placed): Texts {
     }
   }
   return {
-    id, correlation: correlation === '' ? null : correlation, outputs,
+    id,
+    correlation: correlation === '' ? null : correlation,
+    outputs,
     parameters: parameters === '' ? {} : (JSON.parse(parameters) as Parameters),
     trace: trace === '' ? null : (JSON.parse(trace) as Record<string, string>),
   }

@@ -24,15 +24,20 @@ export function run(channel: Channel, importModel: ImportModel): Promise<number>
     // Frames that come before LOAD; it is on another way than PING.
     const early: Received[] = []
     channel.start((frames, from, to) =>
-      eachFrame(frames, (frame) => {
-        if (runner !== null) runner.receive(frame)
-        else if (frame.frame === Frame.LOAD && frame.flags !== VERSION) end(refuse(channel, frame))
-        else if (frame.frame === Frame.LOAD) {
-          runner = new Runner(channel, frame, end)
-          void runner.start(importModel)
-          for (const other of early.splice(0)) runner.receive(other)
-        } else early.push(frame)
-      }, from, to),
+      eachFrame(
+        frames,
+        (frame) => {
+          if (runner !== null) runner.receive(frame)
+          else if (frame.frame === Frame.LOAD && frame.flags !== VERSION) end(refuse(channel, frame))
+          else if (frame.frame === Frame.LOAD) {
+            runner = new Runner(channel, frame, end)
+            void runner.start(importModel)
+            for (const other of early.splice(0)) runner.receive(other)
+          } else early.push(frame)
+        },
+        from,
+        to,
+      ),
     )
   })
 }

@@ -9,8 +9,19 @@ import { type Channel, SIDE, WORK } from './channel.js'
 import { ModelConfig, type Configuration } from './config.js'
 import { RuleError, TritonError, cut, failure, foreign, isFailure, kindOf } from './errors.js'
 import {
-  Answer, AnswerFlag, CallId, Frame, IsReadyResult, LogHead, LogLevel, MetricUpdate, NeedSegment, Place, RespondHead,
-  Segment, VERSION,
+  Answer,
+  AnswerFlag,
+  CallId,
+  Frame,
+  IsReadyResult,
+  LogHead,
+  LogLevel,
+  MetricUpdate,
+  NeedSegment,
+  Place,
+  RespondHead,
+  Segment,
+  VERSION,
 } from './generated/protocol.js'
 import type { Load } from './load.js'
 import { type Received, Reader, readIds, readU64 } from './reader.js'
@@ -272,7 +283,8 @@ export class Server implements RequestHost {
     if (request.isClosed) throw new RuleError('Unable to send response. Response sender has been closed.')
     if (response === null && !this.load.decoupled)
       throw new RuleError(
-        'Unable to send response. Non-decoupled model cannot send complete final before sending a response.')
+        'Unable to send response. Non-decoupled model cannot send complete final before sending a response.',
+      )
     if (response !== null) request.sent += 1
     let sending: Promise<void> | null = null
     if (this.#backlog !== null) sending = this.#respondLater(request, response, isFinal)
@@ -331,7 +343,11 @@ export class Server implements RequestHost {
    * @throws {NoRoom} if shared memory has to grow first, unless that was refused.
    */
   writeResponse(
-    response: InferenceResponse, names: ReadonlySet<string> | null, flags: number, by: Reference, taken: Taken,
+    response: InferenceResponse,
+    names: ReadonlySet<string> | null,
+    flags: number,
+    by: Reference,
+    taken: Taken,
     isRefused: boolean,
   ): void {
     const { writer } = this
@@ -483,7 +499,9 @@ function copied(response: InferenceResponse): InferenceResponse {
     return tensorOf(tensor.name, tensor.datatype, [...tensor.shape], contents)
   })
   return new InferenceResponse({
-    outputs, ...(error === null ? {} : { error }), ...(parameters === null ? {} : { parameters }),
+    outputs,
+    ...(error === null ? {} : { error }),
+    ...(parameters === null ? {} : { parameters }),
   })
 }
 

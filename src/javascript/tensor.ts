@@ -1,8 +1,19 @@
 /** Tensors of models. Contents are little-endian, like every platform of Node. */
 
 import {
-  type ArrayType, type Arrays, type Datatype, type DatatypeOf, type TypedArray, arrayOf, datatypeOf, fromBrain,
-  fromHalf, INFINITE_FROM, rangeOf, toBrain, toHalf,
+  type ArrayType,
+  type Arrays,
+  type Datatype,
+  type DatatypeOf,
+  type TypedArray,
+  arrayOf,
+  datatypeOf,
+  fromBrain,
+  fromHalf,
+  INFINITE_FROM,
+  rangeOf,
+  toBrain,
+  toHalf,
 } from './datatypes.js'
 import { notBool } from '../native/datatypes.js'
 import { kindOf } from './errors.js'
@@ -50,10 +61,15 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
    * @throws {TypeError} naming the tensor, if shape, length and datatype do not fit each other.
    */
   static from<const N extends string, A extends TypedArray>(
-    name: N, data: A, shape?: readonly number[],
+    name: N,
+    data: A,
+    shape?: readonly number[],
   ): Tensor<DatatypeOf<A>, N>
   static from<const N extends string, D extends Exclude<Datatype, 'BYTES'>>(
-    name: N, data: Arrays[D], shape: readonly number[], datatype: D,
+    name: N,
+    data: Arrays[D],
+    shape: readonly number[],
+    datatype: D,
   ): Tensor<D, N>
   static from(name: string, data: TypedArray, shape?: readonly number[], datatype?: Datatype): Tensor {
     const where = named(name)
@@ -80,7 +96,9 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
    * @throws {TypeError} naming the tensor, if an element is neither or the shape does not fit.
    */
   static fromStrings<const N extends string>(
-    name: N, values: readonly (string | Uint8Array)[], shape?: readonly number[],
+    name: N,
+    values: readonly (string | Uint8Array)[],
+    shape?: readonly number[],
   ): Tensor<'BYTES', N> {
     const where = named(name)
     if (!Array.isArray(values)) throw new TypeError(`${where}: values are ${kindOf(values)}, expected an array`)
@@ -263,7 +281,7 @@ function joined(where: string, values: readonly (string | Uint8Array)[]): Conten
 function split({ buffer, offset, bytes }: Contents): Buffer[] {
   const all = Buffer.from(buffer, offset, bytes)
   const found: Buffer[] = []
-  for (let at = 0; at < bytes; ) {
+  for (let at = 0; at < bytes;) {
     const end = at + 4 + all.readUInt32LE(at)
     found.push(all.subarray(at + 4, end))
     at = end

@@ -19,8 +19,25 @@ import { complete } from './complete.js'
 import type { Configuration } from './config.js'
 import { TritonError } from './errors.js'
 import {
-  ALL_OUTPUTS, Answer, AnswerFlag, CallFlag, CallHead, CallId, ExecuteHead, Frame, LogHead, LogLevel, MetricOperation,
-  MetricUpdate, Place, RequestHead, RespondHead, ResultFlag, ResultHead, Segment, VERSION,
+  ALL_OUTPUTS,
+  Answer,
+  AnswerFlag,
+  CallFlag,
+  CallHead,
+  CallId,
+  ExecuteHead,
+  Frame,
+  LogHead,
+  LogLevel,
+  MetricOperation,
+  MetricUpdate,
+  Place,
+  RequestHead,
+  RespondHead,
+  ResultFlag,
+  ResultHead,
+  Segment,
+  VERSION,
 } from './generated/protocol.js'
 import type { Load } from './load.js'
 import { type AnyModel, instanceOf, isStream } from './model.js'
@@ -36,7 +53,8 @@ import { Writer, nothingTaken } from './writer.js'
 type Answers = InferenceResponse | readonly Tensor[]
 /** Stands for another model: returns its outputs, or several responses of a decoupled model. */
 export type ModelStub = (
-  inputs: Readonly<Record<string, Tensor>>, call: { readonly parameters: Parameters; readonly model: string },
+  inputs: Readonly<Record<string, Tensor>>,
+  call: { readonly parameters: Parameters; readonly model: string },
 ) => Answers | Promise<Answers> | AsyncIterable<Answers> | Iterable<InferenceResponse>
 
 /** The surroundings of a tested model. */
@@ -154,10 +172,19 @@ class TestHost implements Channel {
     this.config = JSON.parse(text) as Configuration
     const { input = [], output = [], model_transaction_policy: policy } = this.config
     const load: Load = {
-      mode: 'run', instance: `${name}_0`, model: name, version: '1', model_directory: versionDirectory,
-      version_directory: versionDirectory, file: `${versionDirectory}/model.ts`, arguments: {},
-      inputs: input.map((one) => one.name), outputs: output.map((one) => one.name),
-      decoupled: policy?.decoupled === true, iterative: true, config: text,
+      mode: 'run',
+      instance: `${name}_0`,
+      model: name,
+      version: '1',
+      model_directory: versionDirectory,
+      version_directory: versionDirectory,
+      file: `${versionDirectory}/model.ts`,
+      arguments: {},
+      inputs: input.map((one) => one.name),
+      outputs: output.map((one) => one.name),
+      decoupled: policy?.decoupled === true,
+      iterative: true,
+      config: text,
       segments: { request: SEGMENT_BYTES, response: SEGMENT_BYTES, slots: SLOTS },
     }
     const loaded = new Promise<void>((resolve, reject) => {
@@ -441,5 +468,7 @@ class TestHost implements Channel {
 }
 
 const isStreamOf = (answers: unknown): answers is AsyncIterable<Answers> | Iterable<InferenceResponse> =>
-  !Array.isArray(answers) && answers !== null && typeof answers === 'object' &&
+  !Array.isArray(answers) &&
+  answers !== null &&
+  typeof answers === 'object' &&
   (Symbol.asyncIterator in answers || Symbol.iterator in answers)

@@ -41,7 +41,7 @@ function take(): void {
   if (size === 0) return
   isInTurn = true
   waits = true
-  for (let at = 0; at < size; ) {
+  for (let at = 0; at < size;) {
     const end = at + Header.BYTES + all.readUInt32LE(at + Header.length)
     // A large one came in a buffer of its own.
     const isOwn = all !== taken && end - at === all.length
@@ -63,7 +63,10 @@ function takeNext(): void {
   else setImmediate(take)
 }
 // The core logs what is printed, so that endless output does not keep the main thread busy.
-for (const [stream, isError] of [[process.stdout, false], [process.stderr, true]] as const)
+for (const [stream, isError] of [
+  [process.stdout, false],
+  [process.stderr, true],
+] as const)
   stream.write = (chunk: string | Uint8Array, encoding?: unknown, done: unknown = encoding) => {
     const isText = typeof chunk === 'string' && (typeof encoding !== 'string' || !Buffer.isEncoding(encoding))
     const bytes = isText ? Buffer.from(chunk) : Buffer.from(chunk as string, encoding as BufferEncoding)

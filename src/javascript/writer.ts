@@ -4,7 +4,16 @@ import type { LentBlocks, ResponseBlocks } from './arena.js'
 import { offsetOf, segmentOf } from './arena.js'
 import { RuleError, cut } from './errors.js'
 import {
-  AnswerHead, Answer, Code, DataType, FRAME_BYTES_MAX, Header, INLINE_BYTES_MAX, Place, RANK_MAX, TENSORS_MAX,
+  AnswerHead,
+  Answer,
+  Code,
+  DataType,
+  FRAME_BYTES_MAX,
+  Header,
+  INLINE_BYTES_MAX,
+  Place,
+  RANK_MAX,
+  TENSORS_MAX,
   TensorHead,
 } from './generated/protocol.js'
 import type { Parameters } from './response.js'
@@ -118,7 +127,11 @@ export class Writer {
 
   /** Appends a response. @throws what `tensors` throws; nothing of it is in the buffer then. */
   response(
-    tensors: readonly Tensor[], parameters: Parameters | null, flags: number, by: Reference, taken: Taken,
+    tensors: readonly Tensor[],
+    parameters: Parameters | null,
+    flags: number,
+    by: Reference,
+    taken: Taken,
   ): void {
     const start = this.length
     const before = taken.undo.length

@@ -51,8 +51,15 @@ function isoMicros(timeUs: number): string {
   return `${new Date(millis).toISOString().slice(0, 23)}${micros}Z`
 }
 
-const SHORT: Record<string, string> =
-  { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f', '"': '\\"', '\\': '\\\\' }
+const SHORT: Record<string, string> = {
+  '\n': '\\n',
+  '\r': '\\r',
+  '\t': '\\t',
+  '\b': '\\b',
+  '\f': '\\f',
+  '"': '\\"',
+  '\\': '\\\\',
+}
 
 // C0, DEL, C1, the two Unicode line separators, characters that reorder text, and lone surrogates: each ends a line
 // somewhere, controls a terminal, shows what is not there, or is invalid in UTF-8.
@@ -80,7 +87,10 @@ export function cut(message: string): string {
   const bytes = Buffer.from(message, 'utf8')
   if (bytes.length <= MESSAGE_BYTES_MAX) return message
   // A character cut in half would decode to U+FFFD.
-  return `${bytes.subarray(0, MESSAGE_BYTES_MAX).toString('utf8').replace(/\uFFFD$/, '')}...`
+  return `${bytes
+    .subarray(0, MESSAGE_BYTES_MAX)
+    .toString('utf8')
+    .replace(/\uFFFD$/, '')}...`
 }
 
 /**
@@ -89,9 +99,7 @@ export function cut(message: string): string {
  */
 export function formatTable(rows: readonly (readonly string[])[], most: readonly number[] = []): string {
   const columns = Math.max(0, ...rows.map((row) => row.length))
-  const cells = rows.map((row) =>
-    Array.from({ length: columns }, (_, i) => (row[i] ?? '').split('\n').map(cleanCell)),
-  )
+  const cells = rows.map((row) => Array.from({ length: columns }, (_, i) => (row[i] ?? '').split('\n').map(cleanCell)))
   const widths = Array.from({ length: columns }, (_, i) =>
     Math.min(most[i] ?? Infinity, Math.max(0, ...cells.flatMap((row) => (row[i] ?? []).map(textWidth)))),
   )

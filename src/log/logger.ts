@@ -253,7 +253,7 @@ class Stream {
   write(line: string): void {
     const bytes = Buffer.from(this.#torn ? `\n${line}` : line, 'utf8')
     let waits = performance.now() < this.#impatientUntil ? 0 : WAIT_MS_MAX
-    for (let offset = 0; offset < bytes.length; ) {
+    for (let offset = 0; offset < bytes.length;) {
       try {
         offset += writeSync(this.#descriptor, bytes, offset)
         this.#torn = offset < bytes.length

@@ -63,12 +63,17 @@ function openMetricsHead({ name, help, type }: Family): string {
 }
 
 function renderSample(
-  name: string, { suffix = '', labels, last, value, exemplar }: Sample, format: ExpositionFormat,
+  name: string,
+  { suffix = '', labels, last, value, exemplar }: Sample,
+  format: ExpositionFormat,
   labelTexts: Map<Sample['labels'], string>,
 ): string {
   let set = labelTexts.get(labels)
   if (set === undefined) {
-    set = Object.keys(labels).sort().map((key) => `${key}="${escapeLabel(labels[key] ?? '')}"`).join(',')
+    set = Object.keys(labels)
+      .sort()
+      .map((key) => `${key}="${escapeLabel(labels[key] ?? '')}"`)
+      .join(',')
     labelTexts.set(labels, set)
   }
   if (last !== undefined) set += `${set === '' ? '' : ','}${last[0]}="${escapeLabel(last[1])}"`

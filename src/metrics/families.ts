@@ -7,7 +7,14 @@
  */
 
 import type {
-  Duration, Executions, Exemplar, Family as CoreFamily, Histogram, Snapshot, VersionHistogram, VersionStatistics,
+  Duration,
+  Executions,
+  Exemplar,
+  Family as CoreFamily,
+  Histogram,
+  Snapshot,
+  VersionHistogram,
+  VersionStatistics,
 } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
@@ -55,7 +62,8 @@ const HISTOGRAMS: readonly { of: VersionHistogram['family']; name: string; help:
   { of: 'queue', name: 'nereid_queue_seconds', help: 'Time that successful requests waited to be executed, in s.' },
   { of: 'compute', name: 'nereid_compute_seconds', help: 'Time that the model ran for successful requests, in s.' },
   {
-    of: 'first_response', name: 'nereid_first_response_seconds',
+    of: 'first_response',
+    name: 'nereid_first_response_seconds',
     help: 'Time from the start of a request that may have many responses to the first one, in s.',
   },
   { of: 'rows', name: 'nereid_batch_rows', help: 'Rows of executed batches.' },
@@ -69,11 +77,13 @@ const HISTOGRAMS: readonly { of: VersionHistogram['family']; name: string; help:
  */
 const COUNTED_BUCKETS: typeof HISTOGRAMS = [
   {
-    of: 'queue', name: 'nv_inference_queue_duration_us_bucket',
+    of: 'queue',
+    name: 'nv_inference_queue_duration_us_bucket',
     help: 'Requests that waited to be executed for at most this time, in us.',
   },
   {
-    of: 'compute', name: 'nv_inference_compute_infer_duration_us_bucket',
+    of: 'compute',
+    name: 'nv_inference_compute_infer_duration_us_bucket',
     help: 'Requests for which the model ran for at most this time, in us.',
   },
 ]
@@ -82,7 +92,9 @@ type Labels = Record<string, string>
 
 /** Makes a family of samples of each version. */
 type PerVersion = (
-  name: string, type: FamilyType, help: string,
+  name: string,
+  type: FamilyType,
+  help: string,
   samples: (s: VersionStatistics, labels: Labels, facts: VersionFacts | null) => Sample[],
 ) => Family
 
@@ -93,8 +105,12 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     const facts = context.facts(keyOf(statistics), statistics.version)
     return { statistics, labels, facts, parts: partsOf(statistics, labels, snapshot.gpuUuids) }
   })
-  const perVersion: PerVersion = (name, type, help, samples) =>
-    ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
+  const perVersion: PerVersion = (name, type, help, samples) => ({
+    name,
+    help,
+    type,
+    samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)),
+  })
   const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family => {
     const samples = versions.flatMap(({ parts }) =>
       parts.map(({ statistics, labels }) => ({ labels, value: value(statistics) })),
@@ -103,7 +119,9 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   }
   /** Gauge of the whole version; in series with `gpu_uuid` it is 0, as in Triton (O 1.4). */
   const gauge = (
-    name: string, help: string, value: (s: VersionStatistics, facts: VersionFacts | null) => number | bigint | null,
+    name: string,
+    help: string,
+    value: (s: VersionStatistics, facts: VersionFacts | null) => number | bigint | null,
   ): Family => {
     const samples = versions.flatMap(({ statistics, facts, parts }) => {
       const of = value(statistics, facts)
@@ -113,8 +131,12 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   }
   const ofCached = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
     perVersion(name, 'counter', help, (s, labels) => (s.cached ? [{ labels, value: value(s) }] : []))
-  const one = (name: string, help: string, value: number): Family =>
-    ({ name, help, type: 'gauge', samples: [{ labels: {}, value }] })
+  const one = (name: string, help: string, value: number): Family => ({
+    name,
+    help,
+    type: 'gauge',
+    samples: [{ labels: {}, value }],
+  })
 
   const families: Family[] = [
     counter('nv_inference_request_success', 'Requests answered without error.', (s) => s.success.count),
@@ -133,25 +155,34 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   ]
   if (context.counterLatencies) {
     families.push(
-      counter('nv_inference_request_duration_us', 'Time from start to end of requests, in us.',
-        (s) => us(s.success.ns)),
+      counter('nv_inference_request_duration_us', 'Time from start to end of requests, in us.', (s) =>
+        us(s.success.ns),
+      ),
       counter('nv_inference_queue_duration_us', 'Time requests waited to be executed, in us.', (s) => us(s.queue.ns)),
       counter('nv_inference_compute_input_duration_us', 'Time to prepare inputs, in us.', (s) => us(s.computeInput.ns)),
       counter('nv_inference_compute_infer_duration_us', 'Time to run the model, in us.', (s) => us(s.computeInfer.ns)),
-      counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.',
-        (s) => us(s.computeOutput.ns)),
+      counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.', (s) =>
+        us(s.computeOutput.ns),
+      ),
       ofCached('nv_cache_num_hits_per_model', 'Requests the response cache answered.', (s) => s.cacheHit.count),
       ofCached('nv_cache_hit_duration_per_model', 'Time to find their answers, in us.', (s) => us(s.cacheHit.ns)),
-      ofCached('nv_cache_num_misses_per_model', 'Requests whose answers the response cache did not have.',
-        (s) => s.cacheMiss.count),
-      ofCached('nv_cache_miss_duration_per_model', 'Time to look for their answers and keep them, in us.',
-        (s) => us(s.cacheMiss.ns)),
+      ofCached(
+        'nv_cache_num_misses_per_model',
+        'Requests whose answers the response cache did not have.',
+        (s) => s.cacheMiss.count,
+      ),
+      ofCached('nv_cache_miss_duration_per_model', 'Time to look for their answers and keep them, in us.', (s) =>
+        us(s.cacheMiss.ns),
+      ),
     )
   }
   families.push(
     gauge('nv_inference_pending_request_count', 'Requests waiting to be executed.', (s) => s.pending),
-    gauge('nv_model_load_duration_secs', 'Time the version took to load, in s.',
-      (_, facts) => facts?.loadSeconds ?? null),
+    gauge(
+      'nv_model_load_duration_secs',
+      'Time the version took to load, in s.',
+      (_, facts) => facts?.loadSeconds ?? null,
+    ),
   )
   // Triton has those of the host between those of GPUs and of the cache.
   const ofTriton = snapshot.triton.map(familyOf)
@@ -213,7 +244,9 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
 
 function histogramFamilies(perVersion: PerVersion, counterLatencies: boolean): Family[] {
   const families = (
-    rows: typeof HISTOGRAMS, type: FamilyType, samples: (of: VersionHistogram, labels: Labels) => Sample[],
+    rows: typeof HISTOGRAMS,
+    type: FamilyType,
+    samples: (of: VersionHistogram, labels: Labels) => Sample[],
   ): Family[] =>
     rows.map(({ of, name, help }) =>
       perVersion(name, type, help, ({ histograms }, labels) =>
@@ -221,7 +254,11 @@ function histogramFamilies(perVersion: PerVersion, counterLatencies: boolean): F
       ),
     )
   const counted = families(COUNTED_BUCKETS, 'counter', ({ histogram: { bounds, counts } }, labels) =>
-    cumulative(bounds.map((seconds) => Math.round(seconds * 1e6)), counts, labels),
+    cumulative(
+      bounds.map((seconds) => Math.round(seconds * 1e6)),
+      counts,
+      labels,
+    ),
   )
   const ours = families(HISTOGRAMS, 'histogram', ({ histogram, exemplars }, labels) =>
     bucketSamples(histogram, labels, exemplars),
@@ -301,7 +338,9 @@ const BACKEND = REASONS.indexOf('BACKEND')
  * without (O 1.4). One part if no instance is on a GPU or GPU metrics are off.
  */
 function partsOf(
-  statistics: VersionStatistics, labels: Labels, uuids: readonly string[],
+  statistics: VersionStatistics,
+  labels: Labels,
+  uuids: readonly string[],
 ): { statistics: VersionStatistics; labels: Labels }[] {
   const onGpus = statistics.onDevices.flatMap((ran) => {
     const uuid = uuids[ran.device] ?? ''
@@ -309,8 +348,10 @@ function partsOf(
   })
   if (onGpus.length === 0) return [{ statistics, labels }]
   const minus = (of: (s: VersionStatistics | Executions) => Duration): Duration => {
-    const subtract = (left: Duration, { ran }: { ran: Executions }): Duration =>
-      ({ count: left.count - of(ran).count, ns: left.ns - of(ran).ns })
+    const subtract = (left: Duration, { ran }: { ran: Executions }): Duration => ({
+      count: left.count - of(ran).count,
+      ns: left.ns - of(ran).ns,
+    })
     const { count, ns } = of(statistics)
     return onGpus.reduce(subtract, { count, ns })
   }
@@ -398,9 +439,11 @@ function summarySamples(statistics: VersionStatistics, family: string, labels: L
   return [
     { suffix: '_count', labels, value: summary.count },
     { suffix: '_sum', labels, value: summary.sumUs },
-    ...summary.values.map(
-      ({ quantile, value }): Sample => ({ labels, last: ['quantile', formatBound(quantile)], value }),
-    ),
+    ...summary.values.map(({ quantile, value }): Sample => ({
+      labels,
+      last: ['quantile', formatBound(quantile)],
+      value,
+    })),
   ]
 }
 

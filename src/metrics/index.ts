@@ -18,8 +18,11 @@ export type Render = (format?: ExpositionFormat, ofRequests?: boolean) => Promis
 
 /** Creates the function that renders one scrape. */
 export function metricsText(
-  settings: { metrics: MetricsSettings | null; metricsConfig: MetricsConfig }, core: Core, repository: Repository,
-  logger: Logger, traces: Pick<TraceDrain, 'lost'>,
+  settings: { metrics: MetricsSettings | null; metricsConfig: MetricsConfig },
+  core: Core,
+  repository: Repository,
+  logger: Logger,
+  traces: Pick<TraceDrain, 'lost'>,
 ): Render {
   const { metrics, metricsConfig } = settings
   const host = metrics?.cpu === true ? new HostSampler(metrics.intervalMs, performance.now()) : null

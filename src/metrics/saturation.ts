@@ -35,7 +35,9 @@ export class Saturation {
    * @param instances that execute its requests
    */
   of(
-    key: string, statistics: Pick<VersionStatistics, 'success' | 'executionNs' | 'inflight'>, instances: number,
+    key: string,
+    statistics: Pick<VersionStatistics, 'success' | 'executionNs' | 'inflight'>,
+    instances: number,
     nowMs: number,
   ): number | null {
     const { success, executionNs, inflight } = statistics

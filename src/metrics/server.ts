@@ -32,7 +32,10 @@ const OPENMETRICS = 'application/openmetrics-text'
  * @throws {ServerError} `UNAVAILABLE` when the port is taken.
  */
 export function startMetricsServer(
-  address: string, port: number, render: Render, givenFd: number | null = null,
+  address: string,
+  port: number,
+  render: Render,
+  givenFd: number | null = null,
 ): Promise<MetricsServer> {
   const server = createServer((request, response) => {
     // Triton checks the method before the path and answers other paths with an empty 200, which probes rely on.
@@ -86,7 +89,9 @@ function boundConnections(server: Server): void {
 }
 
 async function scrape(
-  request: IncomingMessage, response: ServerResponse, render: (format: ExpositionFormat) => Promise<string>,
+  request: IncomingMessage,
+  response: ServerResponse,
+  render: (format: ExpositionFormat) => Promise<string>,
 ): Promise<void> {
   const version = openMetricsVersion(request.headers.accept ?? '')
   const text = await render(version === null ? 'text' : 'openmetrics')
@@ -105,11 +110,14 @@ const TEXT = 'text/plain; charset=utf-8'
 
 /** Members of a list such as `text/plain;version=0.0.4;q=0.5, *;q=0.1` with their weights, in lower case. */
 function weighted(header: string): { name: string; parameters: string[]; q: number }[] {
-  return header.toLowerCase().split(',').map((member) => {
-    const [name = '', ...parameters] = member.split(';').map((part) => part.trim())
-    const q = Number(parameters.find((one) => one.startsWith('q='))?.slice(2) ?? 1)
-    return { name, parameters, q: Number.isNaN(q) ? 1 : q }
-  })
+  return header
+    .toLowerCase()
+    .split(',')
+    .map((member) => {
+      const [name = '', ...parameters] = member.split(';').map((part) => part.trim())
+      const q = Number(parameters.find((one) => one.startsWith('q='))?.slice(2) ?? 1)
+      return { name, parameters, q: Number.isNaN(q) ? 1 : q }
+    })
 }
 
 /** The OpenMetrics version to answer with; null (the text format) unless the client prefers OpenMetrics. */
@@ -137,7 +145,10 @@ export function acceptsGzip(header: string | string[] | undefined): boolean {
 
 /** Sends with a length: Triton never sends a scrape in chunks. */
 function send(
-  response: ServerResponse, status: number, body: string | Buffer, headers: Record<string, string> = {},
+  response: ServerResponse,
+  status: number,
+  body: string | Buffer,
+  headers: Record<string, string> = {},
 ): void {
   const bytes = typeof body === 'string' ? Buffer.from(body, 'utf8') : body
   response.writeHead(status, { 'Content-Type': TEXT, ...headers, 'Content-Length': bytes.length }).end(bytes)

@@ -5,7 +5,13 @@
 
 import { replies } from './buffers.js'
 import {
-  STARTED, type Core, type Embedding, type EmbeddedAnswer, type EmbeddedCallAnswer, type EmbeddedCalling, type Failure,
+  STARTED,
+  type Core,
+  type Embedding,
+  type EmbeddedAnswer,
+  type EmbeddedCallAnswer,
+  type EmbeddedCalling,
+  type Failure,
   type Ticket,
 } from './contract.js'
 import { asServerError, ServerError } from './errors.js'
@@ -69,7 +75,8 @@ export function createBridge(
 
   /** Starts a call about an embedded request and fetches the body of its response if that is large. */
   const answered = async (
-    call: (ticket: Ticket<EmbeddedAnswer>) => void, ticket = takeTicket(),
+    call: (ticket: Ticket<EmbeddedAnswer>) => void,
+    ticket = takeTicket(),
   ): Promise<EmbeddedAnswer> => {
     const answer = await start(call, ticket)
     if (answer.large === null) return answer
@@ -105,7 +112,7 @@ export function createBridge(
         answer: start((t: Ticket<EmbeddedCallAnswer>) => raw.embedCall(t, request), first),
         piece: (piece, length, ends) => start((t) => raw.embedPiece(t, first, piece, length, ends)),
         next: () => start((t: Ticket<EmbeddedCallAnswer>) => raw.embedNext(t, first)),
-      cancel: () => raw.embedGiveUp(first),
+        cancel: () => raw.embedGiveUp(first),
       }
     },
   }
@@ -115,6 +122,10 @@ export function createBridge(
 type Constructor = ConstructorParameters<NativeModule['NativeCore']>
 /** Options and callbacks of the core. The callbacks run on the JavaScript thread, never inside a call into the core. */
 export type CoreArguments = [
-  options: Constructor[0], onControl: Constructor[1], onLog: Constructor[2], onTraces: Constructor[4],
-  onDeviceFailure: Constructor[5], onWorker: Constructor[6],
+  options: Constructor[0],
+  onControl: Constructor[1],
+  onLog: Constructor[2],
+  onTraces: Constructor[4],
+  onDeviceFailure: Constructor[5],
+  onWorker: Constructor[6],
 ]

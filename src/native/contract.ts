@@ -6,7 +6,12 @@
  */
 
 import type {
-  EmbeddedAnswer, EmbeddedCall, EmbeddedCallAnswer, EmbeddedRequest, NativeCore, NativeInferRequest,
+  EmbeddedAnswer,
+  EmbeddedCall,
+  EmbeddedCallAnswer,
+  EmbeddedRequest,
+  NativeCore,
+  NativeInferRequest,
   NativeInferResponse,
 } from './generated/index.js'
 import type { Ticket } from './names.js'
@@ -16,7 +21,15 @@ export type * from './names.js'
 
 /** Methods of the core that report their end later; in `Core` they return a promise. */
 export const STARTED = [
-  'openModel', 'publishModel', 'updateModel', 'retireModel', 'askReady', 'listen', 'drain', 'close', 'nextResponses',
+  'openModel',
+  'publishModel',
+  'updateModel',
+  'retireModel',
+  'askReady',
+  'listen',
+  'drain',
+  'close',
+  'nextResponses',
   'serveEmbedder',
 ] as const
 export type Started = (typeof STARTED)[number]

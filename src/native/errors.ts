@@ -26,7 +26,10 @@ export type Fault = 'client' | 'model' | 'server' | 'environment'
 
 /** Codes whose failures are not the client's, as in `tensor::Error::new`. */
 const FAULTS: { readonly [code in ErrorCode]?: Fault } = {
-  UNKNOWN: 'server', INTERNAL: 'server', UNAVAILABLE: 'server', RESOURCE_EXHAUSTED: 'environment',
+  UNKNOWN: 'server',
+  INTERNAL: 'server',
+  UNAVAILABLE: 'server',
+  RESOURCE_EXHAUSTED: 'environment',
 }
 
 /** Facts that a code does not give. Missing ones are those of `cause`, if it is a `ServerError`, or of the code. */

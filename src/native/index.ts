@@ -10,7 +10,15 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { createBridge, now, type CoreArguments, type NativeModule } from './bridge.js'
 import type {
-  Core, DeviceList, GivenSocket, MachineDevices, ModelIo, ProviderReport, Route, Setting, TextFolder,
+  Core,
+  DeviceList,
+  GivenSocket,
+  MachineDevices,
+  ModelIo,
+  ProviderReport,
+  Route,
+  Setting,
+  TextFolder,
 } from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, clone, findPlatformPackage, ownVersion } from './locate.js'

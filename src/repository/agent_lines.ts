@@ -32,7 +32,9 @@ export function eachLine(stream: Readable, charsMax: number, take: (line: string
 
 /** Logs what a process prints, at a limited rate: a server's log is not for what fills disks. */
 export function logLines(
-  streams: readonly Readable[], log: (line: string) => void, now = (): number => performance.now(),
+  streams: readonly Readable[],
+  log: (line: string) => void,
+  now = (): number => performance.now(),
 ): void {
   let beganMs = now()
   let left = SECOND_CHARS_MAX

@@ -49,7 +49,10 @@ export class AgentProcess {
 
   /** Starts the process; the agent is initialized before its first answer. */
   constructor(
-    name: string, library: string, host: AgentHost, log: Log,
+    name: string,
+    library: string,
+    host: AgentHost,
+    log: Log,
     answerMsMax: Readonly<Record<Operation, number>> = ANSWER_MS_MAX,
   ) {
     this.#name = name

@@ -168,7 +168,10 @@ export class Agents {
    * @throws {ServerError} `INVALID_ARG` for an unknown agent, and the errors of the agents.
    */
   async run(
-    config: ModelConfig, place: AgentPlace, stopped: () => boolean, configAt: (directory: string) => ModelConfig,
+    config: ModelConfig,
+    place: AgentPlace,
+    stopped: () => boolean,
+    configAt: (directory: string) => ModelConfig,
   ): Promise<AgentRun> {
     const agents = agentsOf(config, place.agentDirectory)
     await checkSums(place.modelDirectory, sumsOf(agents), stopped)

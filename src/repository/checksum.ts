@@ -35,7 +35,10 @@ const PART_BYTES = 1024 * 1024
  * @throws {ServerError} `INVALID_ARG`; `UNSUPPORTED` for an algorithm other than MD5.
  */
 export async function checkSums(
-  modelDirectory: string, sums: readonly Sum[], stopped: () => boolean = () => false, bytesMax = CHECKSUM_BYTES_MAX,
+  modelDirectory: string,
+  sums: readonly Sum[],
+  stopped: () => boolean = () => false,
+  bytesMax = CHECKSUM_BYTES_MAX,
 ): Promise<void> {
   if (sums.length > CHECKSUM_FILES_MAX) {
     const text = `${sums.length} checksums, at most ${CHECKSUM_FILES_MAX} are checked for one model`

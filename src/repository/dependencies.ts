@@ -103,7 +103,10 @@ export function waves(models: Models, names: Iterable<string>, rings: Rings = ne
  * The first reason why an ensemble cannot be loaded with its composing models, or null. The core checks their tensors.
  */
 export function complaint(
-  models: Models, name: string, outcomeOf: (model: string) => Outcome, rings: Rings = new Rings(models),
+  models: Models,
+  name: string,
+  outcomeOf: (model: string) => Outcome,
+  rings: Rings = new Rings(models),
 ): string | null {
   const needs = models.get(name)?.needs ?? []
   // Triton names only the first of them.
@@ -246,7 +249,7 @@ export class Rings {
 
 function pathTo(end: string, from: ReadonlyMap<string, string>, start: string): string[] {
   const path = [end]
-  for (let at = end; at !== start; ) {
+  for (let at = end; at !== start;) {
     const before = from.get(at)
     if (before === undefined) break
     path.push(before)
@@ -266,7 +269,7 @@ export function unloadedWith(models: Models, name: string, andDependents: boolea
   const isNeeded = (model: string): boolean =>
     [...models].some(([user, { needs }]) => !gone.has(user) && needs.some((n) => n.model === model))
   // Each removed model may have been the last that needs another.
-  for (let grew = true; grew; ) {
+  for (let grew = true; grew;) {
     grew = false
     for (const user of gone) {
       for (const { model } of models.get(user)?.needs ?? []) {

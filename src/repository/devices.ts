@@ -12,7 +12,8 @@ import { settingsOf, type RepositorySettings } from './settings.js'
 
 /** Ordinals of the devices with sufficient compute capability. */
 export function usable(
-  devices: readonly { ordinal: number; computeCapability: string | null }[], minComputeCapability: number,
+  devices: readonly { ordinal: number; computeCapability: string | null }[],
+  minComputeCapability: number,
 ): number[] {
   // A device of unknown capability stays: Triton gets the value from the same driver, which always has one.
   return devices
@@ -26,7 +27,9 @@ export function usable(
  * @param hasOwnCode true if Python code or a library of the user serves it, which has no row in the table of backends
  */
 export function devicesOf(
-  settings: RepositorySettings, { backend }: Pick<ModelConfig, 'backend'>, hasOwnCode = false,
+  settings: RepositorySettings,
+  { backend }: Pick<ModelConfig, 'backend'>,
+  hasOwnCode = false,
 ): Devices {
   const { minComputeCapability } = settings
   const found = present()
@@ -40,7 +43,9 @@ export function devicesOf(
 
 /** Reason, as the start of a warning, for moving GPU instance groups to the CPU; null if they stay. */
 export function reasonForCpu(
-  { gpuFallback }: RepositorySettings, { backend, runtime }: ModelConfig, isWithoutGpu: boolean,
+  { gpuFallback }: RepositorySettings,
+  { backend, runtime }: ModelConfig,
+  isWithoutGpu: boolean,
 ): string | null {
   if (isWithoutGpu) return gpuFallback === 'cpu' ? 'as --gpu-fallback=cpu asks: there is no GPU for' : null
   return backendRow(backend)?.devices === 'never' && runtime === ''
@@ -71,7 +76,10 @@ const warned = new WeakSet<RepositorySettings>()
 
 /** Warns once per server that models which could run on a GPU are served on the CPU. */
 export function warnOfMissingProvider(
-  settings: RepositorySettings, { name, instanceGroup }: ModelConfig, { missing }: Devices, log: Log,
+  settings: RepositorySettings,
+  { name, instanceGroup }: ModelConfig,
+  { missing }: Devices,
+  log: Log,
 ): void {
   if (missing === undefined || warned.has(settings) || instanceGroup.some((group) => group.gpus.length > 0)) return
   warned.add(settings)

@@ -63,7 +63,15 @@ const MACHINES: Readonly<Record<number, string>> = { 62: 'x64', 183: 'arm64' }
 
 /** Tags of the dynamic section. */
 const TAG = {
-  end: 0, needed: 1, hash: 4, strings: 5, symbols: 6, stringsBytes: 10, soname: 14, rpath: 15, runpath: 29,
+  end: 0,
+  needed: 1,
+  hash: 4,
+  strings: 5,
+  symbols: 6,
+  stringsBytes: 10,
+  soname: 14,
+  rpath: 15,
+  runpath: 29,
   gnuHash: 0x6fff_fef5,
 } as const
 
@@ -110,12 +118,16 @@ class Reader {
     const strings = this.#strings(dynamic)
     const names = (tag: number): string[] => (dynamic.get(tag) ?? []).map((at) => this.#text(strings, at))
     const directories = (tag: number): string[] =>
-      names(tag).flatMap((list) => list.split(':')).filter((directory) => directory !== '')
+      names(tag)
+        .flatMap((list) => list.split(':'))
+        .filter((directory) => directory !== '')
     const machine = head.readUInt16LE(18)
     return {
       machine: MACHINES[machine] ?? `ELF machine ${machine}`,
       soname: names(TAG.soname)[0] ?? null,
-      needed: names(TAG.needed), runpath: directories(TAG.runpath), rpath: directories(TAG.rpath),
+      needed: names(TAG.needed),
+      runpath: directories(TAG.runpath),
+      rpath: directories(TAG.rpath),
       ...this.#functions(this.#symbols(head, dynamic), strings),
     }
   }
@@ -238,9 +250,7 @@ class Reader {
 
   /** Bytes at an address of the loaded library. */
   #mapped(address: number, bytes: number): Buffer {
-    const inside = this.#segments.find(
-      (one) => address >= one.address && address + bytes <= one.address + one.bytes,
-    )
+    const inside = this.#segments.find((one) => address >= one.address && address + bytes <= one.address + one.bytes)
     if (inside === undefined) throw this.#damaged()
     return this.#read(inside.offset + address - inside.address, bytes)
   }
@@ -248,7 +258,7 @@ class Reader {
   #read(offset: number, bytes: number): Buffer {
     if (offset + bytes > this.#size) throw this.#damaged()
     const into = Buffer.alloc(bytes)
-    for (let done = 0; done < bytes; ) {
+    for (let done = 0; done < bytes;) {
       const count = readSync(this.#fd, into, done, bytes - done, offset + done)
       if (count === 0) throw this.#damaged()
       done += count

@@ -53,7 +53,10 @@ const TEXTS: readonly (readonly [text: RegExp, explain: (found: RegExpExecArray,
   [
     /ensemble tensor (.+) is mapp(?:ing to|ed from) non-existing (?:input|output) (.+) in model (.+)$/,
     ([, tensor = '', value = '', model = '']) => {
-      const beside = [{ field: 'value', value: tensor }, { field: 'model_name', value: model }]
+      const beside = [
+        { field: 'value', value: tensor },
+        { field: 'model_name', value: model },
+      ]
       return { near: { field: 'key', value, beside } }
     },
   ],
@@ -96,7 +99,13 @@ const TEXTS: readonly (readonly [text: RegExp, explain: (found: RegExpExecArray,
 
 /** Advice for dims that wrongly include, or wrongly leave out, the batch dimension. */
 function adviceOfBatch(graph: string, configured: string, batches: boolean): string {
-  const [dims, full] = [graph.split(',').slice(1).join(), configured.split(',').slice(batches ? 2 : 0).join()]
+  const [dims, full] = [
+    graph.split(',').slice(1).join(),
+    configured
+      .split(',')
+      .slice(batches ? 2 : 0)
+      .join(),
+  ]
   if (dims === '' || dims !== full) return ''
   return batches
     ? 'With max_batch_size above 0, dims leave the batch dimension out.'

@@ -42,7 +42,10 @@ export async function sourceOf(directory: string, config: ModelConfig, configNam
  * @param completed the configuration that it serves with; clients send it back with another number of instances
  */
 export function servesOn(
-  before: Source | undefined, after: Source, versionDirectory: string, completed: ModelConfig,
+  before: Source | undefined,
+  after: Source,
+  versionDirectory: string,
+  completed: ModelConfig,
 ): boolean {
   if (before === undefined || before.directory !== after.directory) return false
   if (!isSameButForInstances(before.config, after.config) && !isSameButForInstances(completed, after.config))

@@ -9,11 +9,44 @@
 
 import { basename, dirname, join, resolve } from 'node:path'
 import {
-  ConfigSyntaxError, CONFIG_BYTES_MAX, aliasClashes, backendRow, checksAgainstModel, completeConfig, completeFromModel,
-  defaultMaxBatchSize, emptyConfig, finishConfig, fitEnsemble, inferBackend, isComplete, lacksGpu, moveGpuGroupsToCpu,
-  nameOr, nearest, namesIn, noLog, normalise, parsePbtxt, pbtxtProblems, prepareConfig, readConfig, readLabels,
-  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, unversionedHint, validate,
-  validateIo, type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
+  ConfigSyntaxError,
+  CONFIG_BYTES_MAX,
+  aliasClashes,
+  backendRow,
+  checksAgainstModel,
+  completeConfig,
+  completeFromModel,
+  defaultMaxBatchSize,
+  emptyConfig,
+  finishConfig,
+  fitEnsemble,
+  inferBackend,
+  isComplete,
+  lacksGpu,
+  moveGpuGroupsToCpu,
+  nameOr,
+  nearest,
+  namesIn,
+  noLog,
+  normalise,
+  parsePbtxt,
+  pbtxtProblems,
+  prepareConfig,
+  readConfig,
+  readLabels,
+  readRegularFile,
+  requireName,
+  selectVersions,
+  settingsOwner,
+  statIfAny,
+  unversionedHint,
+  validate,
+  validateIo,
+  type ConfigFlags,
+  type LoadedConfig,
+  type Log,
+  type ModelConfig,
+  type ModelIo,
 } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
 import { ServerError, asServerError, quoted, readOnnxGraph } from '../native/index.js'
@@ -97,7 +130,8 @@ export interface InspectedModel {
  * @throws {ServerError} for a path that is not a repository.
  */
 export async function inspectRepositories(
-  settings: RepositorySettings, depth: Depth = 'files',
+  settings: RepositorySettings,
+  depth: Depth = 'files',
 ): Promise<InspectedModel[]> {
   const places = new Places(settings.hasNamespaces)
   places.open(settings.paths)
@@ -133,7 +167,13 @@ export async function inspectRepositories(
       continue
     }
     const missing = known.get(key)?.needs.find((need) => !models.has(need.model))?.model
-    const near = missing === undefined ? null : nearest(missing, [...models.keys()].filter((name) => name !== key))
+    const near =
+      missing === undefined
+        ? null
+        : nearest(
+            missing,
+            [...models.keys()].filter((name) => name !== key),
+          )
     const about = explain(why)
     const advice = near === null ? (about.advice ?? '') : `Did you mean "${near}"?`
     model.findings.push({ ...about, severity: 'error', message: why, error: null, advice })
@@ -165,13 +205,24 @@ function outcome(model: InspectedModel | undefined): { versions: number[]; failu
  * @param file a configuration to inspect alone, wherever it is; `key` is null then
  */
 export async function inspectModel(
-  key: string | null, directories: string[], settings: RepositorySettings, file: string | null = null,
+  key: string | null,
+  directories: string[],
+  settings: RepositorySettings,
+  file: string | null = null,
   depth: Depth = 'files',
 ): Promise<InspectedModel> {
   const [directory = ''] = directories
   const name = bareName(key ?? '')
-  const model: InspectedModel =
-    { key: key ?? '', directories, file, config: null, completed: null, versions: [], guesses: [], findings: [] }
+  const model: InspectedModel = {
+    key: key ?? '',
+    directories,
+    file,
+    config: null,
+    completed: null,
+    versions: [],
+    guesses: [],
+    findings: [],
+  }
   const note = collector(model.findings, directories)
   if (file !== null) {
     inspectAlone(model, file, settings, note)
@@ -226,8 +277,18 @@ export async function inspectModel(
   if (depth === 'files') warnOfQuestionable(config, note.warn)
   const { versions } = model
   const isProvided = read?.provided ?? false
-  model.completed =
-    await inspectVersions(config, isProvided, directory, versions, available, settings, flags, note, depth, model)
+  model.completed = await inspectVersions(
+    config,
+    isProvided,
+    directory,
+    versions,
+    available,
+    settings,
+    flags,
+    note,
+    depth,
+    model,
+  )
   for (const output of config.output) {
     const { labelFilename: file } = output
     note.trying(() => readLabels({ ...config, output: [output] }, directory), {
@@ -243,7 +304,10 @@ const MISNAMED = /^configs?[._-]?(?:pb|pbt|pbtx|pbtxt|pbxt|pbtext|prototxt|proto
 
 /** Warns of a file that looks like a configuration but is not read because of its name. */
 function warnOfMisnamed(directory: string, note: Collector): void {
-  const misnamed = namesIn(directory).slice(0, NAMES_MAX).sort().find((name) => MISNAMED.test(name))
+  const misnamed = namesIn(directory)
+    .slice(0, NAMES_MAX)
+    .sort()
+    .find((name) => MISNAMED.test(name))
   if (misnamed === undefined) return
   note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
 }
@@ -332,7 +396,9 @@ function parseAll(file: string, note: Collector): ModelConfig | null {
 
 /** Reads the configuration as written; null when that fails, with all problems noted. */
 function readAll(
-  directory: string, flags: ConfigFlags, note: Collector,
+  directory: string,
+  flags: ConfigFlags,
+  note: Collector,
 ): (LoadedConfig & { path: string | null }) | null {
   try {
     return readConfig(directory, flags, null)
@@ -362,9 +428,16 @@ function validateEach(config: ModelConfig, name: string, note: Collector): void 
 
 /** The configuration of the last version, completed from its file; null when it is unknown. */
 async function inspectVersions(
-  config: ModelConfig, provided: boolean, modelDirectory: string, versions: readonly number[],
-  available: ReadonlyMap<number, string>, settings: RepositorySettings, flags: ConfigFlags, note: Collector,
-  depth: Depth, about: Pick<InspectedModel, 'guesses'>,
+  config: ModelConfig,
+  provided: boolean,
+  modelDirectory: string,
+  versions: readonly number[],
+  available: ReadonlyMap<number, string>,
+  settings: RepositorySettings,
+  flags: ConfigFlags,
+  note: Collector,
+  depth: Depth,
+  about: Pick<InspectedModel, 'guesses'>,
 ): Promise<ModelConfig | null> {
   const isWithoutGpu = lacksGpu(devicesOf(settings, config))
   const adapted = reasonForCpu(settings, config, isWithoutGpu) === null ? config : moveGpuGroupsToCpu(config).config
@@ -376,8 +449,11 @@ async function inspectVersions(
     const isLibrary = library !== null
     if (isLibrary && depth === 'files') noteLibrary(library.path, note)
     const served = withPythonBackend(adapted, settings.backendDirectory)
-    const { config: withBackend, codeDirectory, isOwn } =
-      isLibrary ? { config: adapted, codeDirectory: null, isOwn: false } : served
+    const {
+      config: withBackend,
+      codeDirectory,
+      isOwn,
+    } = isLibrary ? { config: adapted, codeDirectory: null, isOwn: false } : served
     const readsFile = depth === 'files' && codeDirectory === null && !isLibrary
     const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((e: unknown) => e)
     note.trying(() => {
@@ -417,8 +493,11 @@ async function inspectVersions(
       if (transpiler !== null) note.warn(transpiler, null)
     }
     const mistake =
-      backend === 'python' ? await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
-      : backend === 'javascript' ? await javaScriptMistake(withBackend, versionDirectory) : null
+      backend === 'python'
+        ? await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
+        : backend === 'javascript'
+          ? await javaScriptMistake(withBackend, versionDirectory)
+          : null
     if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })
   }
   return completed
@@ -456,35 +535,45 @@ function readText(config: ModelConfig, versionDirectory: string): TextGuess[] {
 
 /** Inputs and outputs as the file of a version describes them; null if unknown or if the file is not a model. */
 function readGraph(
-  config: ModelConfig, versionDirectory: string, settings: RepositorySettings, note: Collector, depth: Depth,
+  config: ModelConfig,
+  versionDirectory: string,
+  settings: RepositorySettings,
+  note: Collector,
+  depth: Depth,
 ): ModelIo | null {
   const file = onnxPath(config, versionDirectory)
   // An empty file is a placeholder for a model that is elsewhere.
   if (depth === 'configuration' && statIfAny(file)?.size === 0n) return null
-  return note.trying(() => {
-    const { file: onnx, why, isSure } = lookAt(file)
-    if (why !== null && isSure) throw new ServerError('INTERNAL', `the file ${why}`)
-    if (depth === 'configuration') return null
-    for (const location of onnx?.dataFiles ?? []) {
-      const path = join(dirname(file), location)
-      if (statIfAny(path)?.isFile() !== true) {
-        const text = `the model keeps weights in '${quoted(location)}', and there is no file ${path}`
-        throw new ServerError('INTERNAL', text)
-      }
-      const noWeights = whyNoWeights(path)
-      if (noWeights !== null) throw new ServerError('INTERNAL', `the file of its weights, ${path}, ${noWeights}`)
-    }
-    const { io, isWhole } = onnx === null ? { io: null, isWhole: false } : graphIo(onnx, config)
-    if (isWhole) return io
-    const files = [file, ...(onnx?.dataFiles ?? []).map((location) => join(dirname(file), location))]
-    const bytes = files.reduce((sum, path) => sum + (statIfAny(path)?.size ?? 0n), 0n)
-    // Other providers and operators than those of ONNX Runtime itself are not there before a load.
-    const isPlain =
-      config.modelOperations === undefined && config.instanceGroup.every(({ kind }) => kind === Kind.CPU)
-    // A graph that its own reader rejects as too large or too deep is not given to ONNX Runtime.
-    const isSmall = why === null && bytes <= GRAPH_BYTES_MAX
-    const seen = isPlain && isSmall ? readOnnxGraph(file, settingsOf(settings, 'onnxruntime')) : null
-    if (seen === null) note.warn('the file leaves shapes open, which only ONNX Runtime finds out', null, ONLY_WITH_LOAD)
-    return seen ?? io
-  }, { file, near: null }) ?? null
+  return (
+    note.trying(
+      () => {
+        const { file: onnx, why, isSure } = lookAt(file)
+        if (why !== null && isSure) throw new ServerError('INTERNAL', `the file ${why}`)
+        if (depth === 'configuration') return null
+        for (const location of onnx?.dataFiles ?? []) {
+          const path = join(dirname(file), location)
+          if (statIfAny(path)?.isFile() !== true) {
+            const text = `the model keeps weights in '${quoted(location)}', and there is no file ${path}`
+            throw new ServerError('INTERNAL', text)
+          }
+          const noWeights = whyNoWeights(path)
+          if (noWeights !== null) throw new ServerError('INTERNAL', `the file of its weights, ${path}, ${noWeights}`)
+        }
+        const { io, isWhole } = onnx === null ? { io: null, isWhole: false } : graphIo(onnx, config)
+        if (isWhole) return io
+        const files = [file, ...(onnx?.dataFiles ?? []).map((location) => join(dirname(file), location))]
+        const bytes = files.reduce((sum, path) => sum + (statIfAny(path)?.size ?? 0n), 0n)
+        // Other providers and operators than those of ONNX Runtime itself are not there before a load.
+        const isPlain =
+          config.modelOperations === undefined && config.instanceGroup.every(({ kind }) => kind === Kind.CPU)
+        // A graph that its own reader rejects as too large or too deep is not given to ONNX Runtime.
+        const isSmall = why === null && bytes <= GRAPH_BYTES_MAX
+        const seen = isPlain && isSmall ? readOnnxGraph(file, settingsOf(settings, 'onnxruntime')) : null
+        if (seen === null)
+          note.warn('the file leaves shapes open, which only ONNX Runtime finds out', null, ONLY_WITH_LOAD)
+        return seen ?? io
+      },
+      { file, near: null },
+    ) ?? null
+  )
 }

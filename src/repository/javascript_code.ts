@@ -22,11 +22,16 @@ interface Parser {
 /** A package of a clone. Named by a variable, so that the bundler leaves it out. */
 const PARSER: string = 'rolldown/utils'
 /** The parser that also removes the types of models; null if it is not installed, or not for this platform. */
-const parser = (): Promise<Parser | null> => import(PARSER).then((all) => all as Parser, () => null)
+const parser = (): Promise<Parser | null> =>
+  import(PARSER).then(
+    (all) => all as Parser,
+    () => null,
+  )
 
 /** @returns the first syntax error; null if there is none, or the file cannot be read here */
 export async function javaScriptMistake(
-  { defaultModelFilename }: ModelConfig, versionDirectory: string,
+  { defaultModelFilename }: ModelConfig,
+  versionDirectory: string,
 ): Promise<CodeMistake | null> {
   const file = join(versionDirectory, defaultModelFilename)
   const stat = statIfAny(file)
@@ -43,7 +48,8 @@ export async function javaScriptMistake(
 
 /** @returns a warning that this Node cannot run the model's TypeScript; null if it can */
 export async function missingTranspiler(
-  { name, defaultModelFilename: file }: ModelConfig, strips = stripsTypes() || TYPE_FLAGS.length > 0,
+  { name, defaultModelFilename: file }: ModelConfig,
+  strips = stripsTypes() || TYPE_FLAGS.length > 0,
   transpiler = parser(),
 ): Promise<string | null> {
   return !isTypeScript(file) || strips || (await transpiler) !== null ? null : needsTranspiler(name)

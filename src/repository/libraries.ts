@@ -43,7 +43,9 @@ export function librarySearch(backend: string, place: VersionPlace, backendDirec
 
 /** The library that serves a model; null if it has another backend, or no library is found. */
 export function findLibrary(
-  { backend, runtime }: ModelConfig, place: VersionPlace, settings: RepositorySettings,
+  { backend, runtime }: ModelConfig,
+  place: VersionPlace,
+  settings: RepositorySettings,
 ): FoundLibrary | null {
   if (!isDirectoryName(backend) || runtime === PYTHON_RUNTIME) return null
   const own = `libtriton_${backend}.so`
@@ -53,8 +55,7 @@ export function findLibrary(
   const directories = isOfCore ? all.slice(0, 2) : all
   for (const directory of directories) {
     const path = join(directory, file)
-    if (path.startsWith(`${normalize(directory)}${sep}`) && isFile(path))
-      return { path: resolve(path), directory }
+    if (path.startsWith(`${normalize(directory)}${sep}`) && isFile(path)) return { path: resolve(path), directory }
   }
   return null
 }
@@ -83,7 +84,10 @@ export function libraryBackends(settings: RepositorySettings): { name: string; f
  * @throws {ServerError} for a batching library that cannot be used, or a profile that is no number
  */
 export function librarySpec(
-  config: ModelConfig, { path, directory }: FoundLibrary, place: VersionPlace, settings: RepositorySettings,
+  config: ModelConfig,
+  { path, directory }: FoundLibrary,
+  place: VersionPlace,
+  settings: RepositorySettings,
 ): LibrarySpec {
   // As C++'s stoi reads it: leading digits are enough.
   const profile = config.instanceGroup.flatMap((group) => group.profile).find((text) => !/^\s*[+-]?\d/.test(text))
@@ -98,7 +102,9 @@ export function librarySpec(
  * @throws {ServerError} for one that cannot be used
  */
 export function batchingSpec(
-  config: ModelConfig, place: VersionPlace, settings: RepositorySettings,
+  config: ModelConfig,
+  place: VersionPlace,
+  settings: RepositorySettings,
 ): LibrarySpec | null {
   // An ensemble has no backend, and forms no batches.
   const path = config.backend === '' ? null : strategyOf(config, place, settings)
@@ -106,12 +112,20 @@ export function batchingSpec(
 }
 
 function specOf(
-  { path, directory }: FoundLibrary, strategy: string | null, config: ModelConfig, settings: RepositorySettings,
+  { path, directory }: FoundLibrary,
+  strategy: string | null,
+  config: ModelConfig,
+  settings: RepositorySettings,
 ): LibrarySpec {
   const read = readable(path)
   return {
-    path, directory, backend: config.backend, needs: mangledName(read), callsModels: callsModels(read),
-    strategy, backendDirectory: resolve(settings.backendDirectory),
+    path,
+    directory,
+    backend: config.backend,
+    needs: mangledName(read),
+    callsModels: callsModels(read),
+    strategy,
+    backendDirectory: resolve(settings.backendDirectory),
     hostPolicies: JSON.stringify(settings.hostPolicies),
     defaultGroups: config.instanceGroup.length === 0,
   }

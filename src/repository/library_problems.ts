@@ -89,7 +89,8 @@ function whyNotExported({ exports }: Library): string {
 const isApi = (name: string): boolean => /^libtritonserver\b.*\.so/.test(name)
 
 const listed = (names: readonly string[]): string =>
-  names.length <= NAMES_MAX ? names.join(', ')
+  names.length <= NAMES_MAX
+    ? names.join(', ')
     : `${names.slice(0, NAMES_MAX).join(', ')} and ${names.length - NAMES_MAX} more`
 
 interface Missing {
@@ -153,5 +154,11 @@ function locate(name: string, directories: readonly string[], loader: Loader): O
 }
 
 const NO_LIBRARY: Library = {
-  machine: '', soname: null, needed: [], runpath: [], rpath: [], undefined: [], exports: [],
+  machine: '',
+  soname: null,
+  needed: [],
+  runpath: [],
+  rpath: [],
+  undefined: [],
+  exports: [],
 }

@@ -28,7 +28,8 @@ export function thisLoader(env: NodeJS.ProcessEnv = process.env): Loader {
   const own = multiarch === undefined ? [] : [`/lib/${multiarch}`, `/usr/lib/${multiarch}`]
   const path = (env['LD_LIBRARY_PATH'] ?? '').split(/[:;]/).filter((one) => one !== '')
   return {
-    machine, path: path.map((one) => resolve(one)),
+    machine,
+    path: path.map((one) => resolve(one)),
     directories: [...new Set([...configured('/etc/ld.so.conf'), ...own, ...builtIn])],
   }
 }

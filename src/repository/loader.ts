@@ -7,8 +7,18 @@
 
 import { create } from '@bufbuild/protobuf'
 import {
-  backendRow, copy, defaultMaxBatchSize, finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson,
-  type ConfigFlags, type Log, type ModelConfig,
+  backendRow,
+  copy,
+  defaultMaxBatchSize,
+  finishConfig,
+  prepareConfig,
+  readLabels,
+  settingsOwner,
+  toBinary,
+  toTritonJson,
+  type ConfigFlags,
+  type Log,
+  type ModelConfig,
 } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind, ModelParameterSchema } from '../config/generated/model_config_pb.js'
 import type { Core, LibrarySpec, PublishSpec } from '../native/index.js'
@@ -48,7 +58,8 @@ export interface Prepared {
 
 /** Selects what serves a version: the core, Python code, or a library. */
 function servedBy(
-  source: VersionSource, settings: RepositorySettings,
+  source: VersionSource,
+  settings: RepositorySettings,
 ): ReturnType<typeof withPythonBackend> & { library: LibrarySpec | null; batching: LibrarySpec | null } {
   const { config } = source
   const found = findLibrary(config, source, settings)
@@ -62,7 +73,11 @@ function servedBy(
 
 /** Opens the version, completes and checks its configuration, and reads its labels. Closes everything on failure. */
 export async function prepareVersion(
-  core: Core, source: VersionSource, settings: RepositorySettings, flags: ConfigFlags, log: Log,
+  core: Core,
+  source: VersionSource,
+  settings: RepositorySettings,
+  flags: ConfigFlags,
+  log: Log,
 ): Promise<Prepared> {
   const startedMs = performance.now()
   const { config: polled, codeDirectory, isOwn, library, batching } = servedBy(source, settings)
@@ -82,8 +97,9 @@ export async function prepareVersion(
   const backend = prepared.backend
   // Settings of the Python backend also apply to backends that are written in Python.
   const owner = library === null ? settingsOwner(backend) : backend
-  const backendSettings = settingsOf(settings, codeDirectory === null ? owner : 'python')
-    .filter(({ key }) => library === null || key !== USE_LIBRARY)
+  const backendSettings = settingsOf(settings, codeDirectory === null ? owner : 'python').filter(
+    ({ key }) => library === null || key !== USE_LIBRARY,
+  )
   // Code from outside of the repository does not run in the server's process.
   if (backend === 'javascript' && library === null && source.isForeign)
     backendSettings.push({ key: 'isolation', value: 'process' })
@@ -146,7 +162,12 @@ function withDefaultBatch(config: ModelConfig, settings: RepositorySettings): Mo
  * @throws {ServerError} for invalid instance groups or a new instance that fails to start; nothing has changed then.
  */
 export async function updateInstances(
-  core: Core, source: VersionSource, completed: ModelConfig, settings: RepositorySettings, flags: ConfigFlags, log: Log,
+  core: Core,
+  source: VersionSource,
+  completed: ModelConfig,
+  settings: RepositorySettings,
+  flags: ConfigFlags,
+  log: Log,
 ): Promise<ModelConfig | null> {
   const { config: polled, isOwn } = servedBy(source, settings)
   const prepared = prepareConfig(polled, flags, devicesOf(settings, polled, !isOwn), log)

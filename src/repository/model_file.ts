@@ -6,7 +6,13 @@
 import { readdirSync } from 'node:fs'
 import { dirname, extname, join, normalize } from 'node:path'
 import {
-  backendRow, isOfOnnxRuntime, statIfAny, toBinary, type Backend, type ModelConfig, type ModelIo,
+  backendRow,
+  isOfOnnxRuntime,
+  statIfAny,
+  toBinary,
+  type Backend,
+  type ModelConfig,
+  type ModelIo,
 } from '../config/index.js'
 import { shellWord } from '../config/shell_word.js'
 import { ServerError, checkForest, quoted } from '../native/index.js'
@@ -72,7 +78,9 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
  * @throws {ServerError} the error of the load.
  */
 export function requireTrees(
-  config: ModelConfig, versionDirectory: string | null, allowsEmpty: boolean,
+  config: ModelConfig,
+  versionDirectory: string | null,
+  allowsEmpty: boolean,
 ): ModelIo | null {
   const row = backendRow(config.backend)
   if (row?.chosen === undefined) return null
@@ -98,7 +106,10 @@ function hintOfType(directory: string, chosen: NonNullable<Backend['chosen']>): 
 
 /** Describes a file in an unsupported format, with the command that converts it to a supported one. */
 function whatOf(
-  foreign: NonNullable<Backend['foreign']>[number], path: string, config: ModelConfig, row: Backend | undefined,
+  foreign: NonNullable<Backend['foreign']>[number],
+  path: string,
+  config: ModelConfig,
+  row: Backend | undefined,
 ): string {
   const names = (tensors: readonly { name: string }[]): string[] => tensors.map(({ name }) => name)
   const [served] = row?.files ?? []
@@ -128,7 +139,11 @@ function whyNotThe(holds: readonly string[], path: string): string | null {
 
 /** Hint to append to the error about a missing directory. */
 function hintOfDirectory(
-  config: ModelConfig, directory: string, wanted: string, backend: Backend, holds: readonly string[],
+  config: ModelConfig,
+  directory: string,
+  wanted: string,
+  backend: Backend,
+  holds: readonly string[],
 ): string {
   const names = namesIn(directory) ?? []
   const other = names.find((name) => namesIn(join(directory, name))?.some((one) => holds.includes(one)) === true)

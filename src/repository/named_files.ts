@@ -71,7 +71,10 @@ const fits = (dims: readonly bigint[], declared: readonly bigint[]): boolean =>
   dims.length === declared.length && dims.every((dim, i) => declared[i] === -1n || declared[i] === dim)
 
 function checkInput(
-  name: string, { dataType, dims, inputDataType }: ModelWarmup_Input, modelDirectory: string, report: Report,
+  name: string,
+  { dataType, dims, inputDataType }: ModelWarmup_Input,
+  modelDirectory: string,
+  report: Report,
 ): void {
   const near = { field: 'key', value: name }
   const expects = `warmup setting expects`
@@ -101,7 +104,11 @@ function bytesOf(type: DataType, dims: readonly bigint[]): bigint | null {
 
 /** Size of the file; null after reporting that there is no such file. */
 function checkDataFile(
-  modelDirectory: string, directory: string, name: string, near: Near, report: Report,
+  modelDirectory: string,
+  directory: string,
+  name: string,
+  near: Near,
+  report: Report,
 ): bigint | null {
   if (name === '' || name.startsWith('/') || name.split('/').includes('..')) {
     const advice = "name it without '..' and without a leading slash"
@@ -121,7 +128,10 @@ function checkDataFile(
 
 /** Advice about a file of this name that is not in `directory` but nearby; empty if there is none. */
 export function elsewhere(
-  modelDirectory: string, directory: string, name: string, versions: readonly string[] = [],
+  modelDirectory: string,
+  directory: string,
+  name: string,
+  versions: readonly string[] = [],
 ): string {
   const isHere = (place: string): boolean => statIfAny(join(modelDirectory, place, name))?.isFile() === true
   const found = ['.', 'warmup', 'initial_state', ...versions].find(isHere)

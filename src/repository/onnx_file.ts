@@ -46,8 +46,20 @@ export interface OnnxFile {
 }
 
 type Message =
-  | 'model' | 'opset' | 'graph' | 'function' | 'node' | 'attribute' | 'sparse' | 'tensor' | 'entry' | 'value' | 'type'
-  | 'tensorType' | 'shape' | 'dim'
+  | 'model'
+  | 'opset'
+  | 'graph'
+  | 'function'
+  | 'node'
+  | 'attribute'
+  | 'sparse'
+  | 'tensor'
+  | 'entry'
+  | 'value'
+  | 'type'
+  | 'tensorType'
+  | 'shape'
+  | 'dim'
 
 /** Field numbers of `onnx.proto` that contain messages to read. */
 const INSIDE: Readonly<Record<Message, Readonly<Record<number, Message>>>> = {
@@ -69,7 +81,13 @@ const INSIDE: Readonly<Record<Message, Readonly<Record<number, Message>>>> = {
 
 /** Field numbers of texts and numbers to keep. */
 const KEPT: Readonly<Partial<Record<Message, readonly number[]>>> = {
-  model: [1], opset: [1, 2], tensor: [8], entry: [1, 2], value: [1], tensorType: [1], dim: [1, 2],
+  model: [1],
+  opset: [1, 2],
+  tensor: [8],
+  entry: [1, 2],
+  value: [1],
+  tensorType: [1],
+  dim: [1, 2],
 }
 
 /** @throws {ServerError} `INVALID_ARG` if the file is not an ONNX model, `UNSUPPORTED` if it exceeds a limit */
@@ -192,8 +210,14 @@ function beginning(path: string): string {
 
 class Reader {
   readonly locations = new Set<string>()
-  readonly file: Omit<OnnxFile, 'dataFiles'> =
-    { irVersion: 0, opset: 0, hasGraph: false, inputs: [], outputs: [], initializers: new Set() }
+  readonly file: Omit<OnnxFile, 'dataFiles'> = {
+    irVersion: 0,
+    opset: 0,
+    hasGraph: false,
+    inputs: [],
+    outputs: [],
+    initializers: new Set(),
+  }
   readonly size: number
   readonly #fd: number
   readonly #window = Buffer.alloc(WINDOW_BYTES)

@@ -59,7 +59,10 @@ export interface CodeMistake {
 
 /** @returns null if the code compiles, or cannot be compiled here */
 export async function codeMistake(
-  config: ModelConfig, modelDirectory: string, versionDirectory: string, settings: RepositorySettings,
+  config: ModelConfig,
+  modelDirectory: string,
+  versionDirectory: string,
+  settings: RepositorySettings,
 ): Promise<CodeMistake | null> {
   const file = join(versionDirectory, config.defaultModelFilename)
   const stat = statIfAny(file)
@@ -81,7 +84,10 @@ sys.exit(importlib.util.find_spec(sys.argv[1]) is None)
 
 /** @returns a warning that the interpreter lacks the module that runs a model; null if it has it or cannot be run */
 export async function missingModule(
-  module: string, config: ModelConfig, modelDirectory: string, settings: RepositorySettings,
+  module: string,
+  config: ModelConfig,
+  modelDirectory: string,
+  settings: RepositorySettings,
 ): Promise<string | null> {
   const program = programOf(config, modelDirectory, settings)
   if (program === null) return null
@@ -100,7 +106,10 @@ export const userPython = (): string | null => interpreterOf(null, undefined)
 
 /** Runs a program; if it fails, `failure` is the last line that it says. `signal` ends it. */
 export function runPython(
-  program: string, args: readonly string[], timeout: number, env: Readonly<Record<string, string>> = {},
+  program: string,
+  args: readonly string[],
+  timeout: number,
+  env: Readonly<Record<string, string>> = {},
   signal?: AbortSignal,
 ): Promise<{ failure: string | null; stdout: string }> {
   return new Promise((done) => {

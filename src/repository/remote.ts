@@ -24,7 +24,11 @@ export interface Source {
   list(signal: AbortSignal): Promise<Listing>
   /** Downloads a model as `Mirror` does; `progress` receives each step. @throws {StoreError} */
   materialise(
-    model: string, stamp: string, signal: AbortSignal, progress: Progress, versions: SomeVersions,
+    model: string,
+    stamp: string,
+    signal: AbortSignal,
+    progress: Progress,
+    versions: SomeVersions,
   ): Promise<string>
   remove(directory: string): Promise<void>
   close(): Promise<void>
@@ -45,8 +49,13 @@ const OUTAGE_MS_MAX = 300_000
 const EMPTY = 'empty'
 
 const CODES: Record<StoreFailure, ErrorCode> = {
-  absent: 'NOT_FOUND', denied: 'INTERNAL', changed: 'UNAVAILABLE', unavailable: 'UNAVAILABLE', damaged: 'UNAVAILABLE',
-  invalid: 'INVALID_ARG', local: 'INTERNAL',
+  absent: 'NOT_FOUND',
+  denied: 'INTERNAL',
+  changed: 'UNAVAILABLE',
+  unavailable: 'UNAVAILABLE',
+  damaged: 'UNAVAILABLE',
+  invalid: 'INVALID_ARG',
+  local: 'INTERNAL',
 }
 
 /** A downloaded copy. */
@@ -242,7 +251,7 @@ export class RemoteStore implements Store {
   }
 
   async #materialise(name: string, select: SelectVersions): Promise<void> {
-    for (let isDone = false; !isDone; ) isDone = await this.#attempt(name, select)
+    for (let isDone = false; !isDone;) isDone = await this.#attempt(name, select)
   }
 
   /** Downloads a model as listed last; returns false if it was replaced or removed meanwhile. */

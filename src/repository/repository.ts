@@ -15,14 +15,32 @@
 import { basename } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import {
-  aliasClashes, completeConfig, lacksGpu, moveGpuGroupsToCpu, noLog, readConfig, selectVersions, unversionedHint,
-  type ConfigFlags, type Log, type ModelConfig,
+  aliasClashes,
+  completeConfig,
+  lacksGpu,
+  moveGpuGroupsToCpu,
+  noLog,
+  readConfig,
+  selectVersions,
+  unversionedHint,
+  type ConfigFlags,
+  type Log,
+  type ModelConfig,
 } from '../config/index.js'
 import { REFUSED, ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { Agents, type AgentModels } from './agents.js'
 import type { AgentHost } from './agent_process.js'
 import {
-  LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome,
+  LATEST,
+  Rings,
+  complaint,
+  dependentsOf,
+  unloadedWith,
+  waves,
+  type KnownModel,
+  type Models,
+  type Need,
+  type Outcome,
 } from './dependencies.js'
 import { devicesOf, reasonForCpu } from './devices.js'
 import { Failures, nextLoad } from './failures.js'
@@ -129,8 +147,13 @@ export class Repository {
   #stopped = false
 
   constructor(
-    core: Core, settings: RepositorySettings, log: Log, observe: (event: LoadEvent) => void, stores: Stores,
-    logLoad = log, agentHost: AgentHost | null = null,
+    core: Core,
+    settings: RepositorySettings,
+    log: Log,
+    observe: (event: LoadEvent) => void,
+    stores: Stores,
+    logLoad = log,
+    agentHost: AgentHost | null = null,
   ) {
     this.#core = core
     this.#settings = settings
@@ -157,10 +180,13 @@ export class Repository {
       this.#log('warning', message)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
-    return names.filter((model) => failed.has(model)).sort(byteWise).map((model) => {
-      const root = rootOf(failed.get(model))
-      return { model, reason: root.message, root }
-    })
+    return names
+      .filter((model) => failed.has(model))
+      .sort(byteWise)
+      .map((model) => {
+        const root = rootOf(failed.get(model))
+        return { model, reason: root.message, root }
+      })
   }
 
   /** Starts following changes, in mode poll with an interval. */
@@ -378,7 +404,10 @@ export class Repository {
       this.#core.setModelKnown(name, false)
       return
     }
-    const versions = this.#states.of(name).filter(([, entry]) => entry.state !== 'UNLOADED').map(([version]) => version)
+    const versions = this.#states
+      .of(name)
+      .filter(([, entry]) => entry.state !== 'UNLOADED')
+      .map(([version]) => version)
     // A model whose configuration is wrong has no version yet, and a reason needs one: that which the default policy
     // selects, so that no row of another stays after the next load.
     if (versions.length === 0) versions.push(latestVersion(directory))
@@ -528,7 +557,9 @@ export class Repository {
 
   /** Loads a model that is not part of an ensemble; returns null, without loading, if it is. */
   async #applyOne(
-    name: string, parameters: LoadParameters, polled = new Map<string, Polled>(),
+    name: string,
+    parameters: LoadParameters,
+    polled = new Map<string, Polled>(),
   ): Promise<Map<string, unknown> | null> {
     // This may have changed while the caller waited for the lock.
     if (this.#isRelated(name)) return null
@@ -564,7 +595,9 @@ export class Repository {
    * already. Returns failures by name.
    */
   async #applyAll(
-    names: readonly string[], parameters: LoadParameters, again: readonly string[] = [],
+    names: readonly string[],
+    parameters: LoadParameters,
+    again: readonly string[] = [],
     polled = new Map<string, Polled>(),
   ): Promise<Map<string, unknown>> {
     const failed = new Map<string, unknown>()
@@ -574,7 +607,7 @@ export class Repository {
     this.#requested = names.length === 1 ? { name: names[0] ?? '', models: seen } : null
     this.#applying = seen
     const loads = new Map<string, Promise<void>>()
-    for (let open = [...requested]; open.length > 0; ) {
+    for (let open = [...requested]; open.length > 0;) {
       await Promise.all(
         open.map(async (name) => {
           const given = requested.has(name) ? parameters : NO_PARAMETERS
@@ -656,7 +689,10 @@ export class Repository {
 
   /** Reads a model into `polled` if it changed; adds an error to `failed`. */
   async #read(
-    name: string, parameters: LoadParameters, polled: Map<string, Polled>, failed: Map<string, unknown>,
+    name: string,
+    parameters: LoadParameters,
+    polled: Map<string, Polled>,
+    failed: Map<string, unknown>,
   ): Promise<void> {
     try {
       this.#requireSafe(name)
@@ -873,10 +909,12 @@ export class Repository {
     const composingDecoupled = this.#needs(name, config).some((need) => this.#isDecoupled(need))
     const modelDirectory = polled.directory
     const isForeign = polled.override !== null || polled.directory !== polled.origin
-    const sources = selected.toSorted((a, b) => a - b).map((version) => {
-      const versionDirectory = available.get(version) ?? modelDirectory
-      return { name, version, modelDirectory, versionDirectory, config, isForeign, composingDecoupled }
-    })
+    const sources = selected
+      .toSorted((a, b) => a - b)
+      .map((version) => {
+        const versionDirectory = available.get(version) ?? modelDirectory
+        return { name, version, modelDirectory, versionDirectory, config, isForeign, composingDecoupled }
+      })
     const from = await sourceOf(polled.directory, polled.config, this.#settings.configName)
     const failed = new Map<number, unknown>()
     const changed: VersionSource[] = []

@@ -17,7 +17,8 @@ const DEFAULT_DIRECTORY = '/opt/tritonserver/backends'
  * @throws {ServerError} `INVALID_ARG` naming the places where Triton would look.
  */
 export function checkRuntime(
-  config: ModelConfig, place: { modelDirectory: string; versionDirectory: string; backendDirectory: string },
+  config: ModelConfig,
+  place: { modelDirectory: string; versionDirectory: string; backendDirectory: string },
 ): void {
   const { runtime, backend, name } = config
   if (runtime === '' || runtime === `libtriton_${backend}.so`) {

@@ -58,17 +58,19 @@ export function refuseCloud(path: string): void {
   if (scheme === null) return
   const meant = OTHER_SCHEMES[scheme.toLowerCase()]
   const copy = '; copy the models to a directory, and name the directory'
-  const why = schemeOf(path) !== null
-    ? `only a server at its start reads '${scheme}://'${copy}`
-    : meant === undefined
-      ? `there is no access to '${scheme}://'${copy}`
-      : `there is no access to '${scheme}://': write ${meant}`
+  const why =
+    schemeOf(path) !== null
+      ? `only a server at its start reads '${scheme}://'${copy}`
+      : meant === undefined
+        ? `there is no access to '${scheme}://'${copy}`
+        : `there is no access to '${scheme}://': write ${meant}`
   throw new ServerError('INTERNAL', `model repository '${path}' can not be read: ${why}`)
 }
 
 /** Hints about files in places where models are not searched, at most one for each repository. */
 export function misplacedIn(
-  repositories: readonly string[], expectsModels: boolean,
+  repositories: readonly string[],
+  expectsModels: boolean,
 ): { path: string; message: string }[] {
   return [...new Set(repositories)].flatMap((path) => {
     try {

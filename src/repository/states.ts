@@ -66,7 +66,10 @@ export class VersionStates {
    * version stays READY while it is unusable; `unready` gives the reason.
    */
   index(
-    found: FoundModels, attempted: ReadonlySet<string>, readyOnly: boolean, unready: readonly Unready[] = [],
+    found: FoundModels,
+    attempted: ReadonlySet<string>,
+    readyOnly: boolean,
+    unready: readonly Unready[] = [],
   ): IndexRow[] {
     const rows: IndexRow[] = []
     for (const key of [...found.keys()].sort((a, b) => byteWise(bareName(a), bareName(b)) || byteWise(a, b))) {

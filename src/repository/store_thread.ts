@@ -53,7 +53,11 @@ export class StoreThread implements Source {
   }
 
   async materialise(
-    model: string, stamp: string, signal: AbortSignal, progress: Progress, versions: SomeVersions,
+    model: string,
+    stamp: string,
+    signal: AbortSignal,
+    progress: Progress,
+    versions: SomeVersions,
   ): Promise<string> {
     return (await this.#call({ task: 'materialise', model, stamp, versions }, signal, progress)) as string
   }

@@ -27,7 +27,9 @@ export function findVersions(modelDirectory: string, log: Log): Map<number, stri
  * @param config replaces the configuration file; null = none
  */
 export function versionsToLoad(
-  directory: string, flags: ConfigFlags, config: string | null,
+  directory: string,
+  flags: ConfigFlags,
+  config: string | null,
 ): ReadonlySet<number> | null {
   try {
     const read = readConfig(directory, flags, config, noLog)

@@ -36,7 +36,7 @@ export function createFile(key: string, byteSize: number): number {
   const descriptor = openSync(path, OPEN | constants.O_CREAT | constants.O_EXCL, 0o600)
   try {
     const zeros = Buffer.alloc(Math.min(ZEROS_BYTES, byteSize))
-    for (let at = 0; at < byteSize; ) at += writeSync(descriptor, zeros, 0, Math.min(zeros.length, byteSize - at), at)
+    for (let at = 0; at < byteSize;) at += writeSync(descriptor, zeros, 0, Math.min(zeros.length, byteSize - at), at)
     return descriptor
   } catch (error) {
     closeSync(descriptor)
@@ -55,13 +55,13 @@ export function openFile(key: string, byteSize: number): number {
 }
 
 export function writeAll(descriptor: number, bytes: Uint8Array, offset: number): void {
-  for (let at = 0; at < bytes.length; ) at += writeSync(descriptor, bytes, at, bytes.length - at, offset + at)
+  for (let at = 0; at < bytes.length;) at += writeSync(descriptor, bytes, at, bytes.length - at, offset + at)
 }
 
 /** Reads `length` bytes into a new buffer. @throws {ServerError} `INVALID_ARG` when the file was truncated. */
 export function readAll(descriptor: number, length: number, offset: number): Buffer {
   const bytes = Buffer.alloc(length)
-  for (let at = 0; at < length; ) {
+  for (let at = 0; at < length;) {
     const count = readSync(descriptor, bytes, at, length - at, offset + at)
     if (count === 0) throw invalid(`the file of the region ends ${length - at} bytes too early`)
     at += count

@@ -24,8 +24,12 @@ export interface RegionNames {
   name?: string
 }
 
-const CODES: Readonly<Record<number, ErrorCode>> =
-  { 400: 'INVALID_ARG', 404: 'NOT_FOUND', 501: 'UNSUPPORTED', 503: 'UNAVAILABLE' }
+const CODES: Readonly<Record<number, ErrorCode>> = {
+  400: 'INVALID_ARG',
+  404: 'NOT_FOUND',
+  501: 'UNSUPPORTED',
+  503: 'UNAVAILABLE',
+}
 
 /** Files to remove on a normal exit of this process. */
 const owned = new Set<string>()

@@ -129,7 +129,11 @@ export class DownloadCache {
    * @throws {StoreError} `local` if there is no room, `unavailable` if the download stalls
    */
   async place(
-    client: StoreClient, url: string, files: ReadonlyMap<string, StoredObject>, caller: AbortSignal, progress: Progress,
+    client: StoreClient,
+    url: string,
+    files: ReadonlyMap<string, StoredObject>,
+    caller: AbortSignal,
+    progress: Progress,
   ): Promise<void> {
     await this.#makeDirectories()
     const stall = new Stall(this.#stallMs, url)
@@ -139,10 +143,12 @@ export class DownloadCache {
     const isEmpty = ([, { size }]: [string, StoredObject]): boolean => size === 0
     const limit = new Limit(FILES_MAX)
     await eachOf([...files].filter(isEmpty), limit, signal, async ([to]) => writeFile(to, '', { mode: 0o444 }))
-    let missing: Placement[] = [...files].filter((file) => !isEmpty(file)).map(([to, object]) => {
-      const { path, size, version } = object
-      return { to, object, address: hashOf([url, path, size, version]) }
-    })
+    let missing: Placement[] = [...files]
+      .filter((file) => !isEmpty(file))
+      .map(([to, object]) => {
+        const { path, size, version } = object
+        return { to, object, address: hashOf([url, path, size, version]) }
+      })
     const linkPresent = async (): Promise<void> => {
       const left: Placement[] = []
       await eachOf(missing, new Limit(FILES_MAX), signal, async (one) => {
@@ -193,7 +199,10 @@ export class DownloadCache {
 
   /** Downloads an object into the cache. Continues an interrupted download. */
   async #download(
-    model: ModelDownload, { object, address }: Placement, lock: Lock, signal: AbortSignal,
+    model: ModelDownload,
+    { object, address }: Placement,
+    lock: Lock,
+    signal: AbortSignal,
   ): Promise<void> {
     const { url, stall, reads } = model
     const place = hashOf([url, object.path]).slice(0, 16)
@@ -267,18 +276,21 @@ export class DownloadCache {
     for (const name of await readdir(join(this.#directory, 'parts'))) {
       const isOwn = addressOf(name) === addressOf(part)
       if (name === part || !(isOwn || name.endsWith(`.${place}`))) continue
-      if (isOwn || !(await this.#locks.isHeld(addressOf(name))))
-        await removePart(join(this.#directory, 'parts', name))
+      if (isOwn || !(await this.#locks.isHeld(addressOf(name)))) await removePart(join(this.#directory, 'parts', name))
     }
   }
 
   /** Reads a range into the part; continues after a broken connection. */
   async #read(
-    { client, progress, stall }: ModelDownload, object: StoredObject, part: Part, range: Range, signal: AbortSignal,
+    { client, progress, stall }: ModelDownload,
+    object: StoredObject,
+    part: Part,
+    range: Range,
+    signal: AbortSignal,
   ): Promise<void> {
     const from = range.at
     const { to } = range
-    for (let failures = 0; ; ) {
+    for (let failures = 0; ;) {
       const before = range.at
       let failure: unknown = null
       const chunks: Uint8Array[] = []
@@ -333,7 +345,10 @@ function canContinue(part: Part, error: unknown, signal: AbortSignal): boolean {
  * or if there is no checksum.
  */
 async function examine(
-  path: string, object: StoredObject, { client, stall }: ModelDownload, signal: AbortSignal,
+  path: string,
+  object: StoredObject,
+  { client, stall }: ModelDownload,
+  signal: AbortSignal,
 ): Promise<{ content: string; damage: string | null }> {
   const { path: name, md5 } = object
   const unchecked = async (): Promise<{ content: string; damage: null }> => {
@@ -350,7 +365,8 @@ async function examine(
     return unchecked()
   }
   const {
-    content, digests: [found],
+    content,
+    digests: [found],
   } = await readDigests(path, [stored], signal)
   if (found === stored.digest) return { content, damage: null }
   const kind = `${stored.algorithm}${stored.partBytes === null ? '' : ' of its parts'}`

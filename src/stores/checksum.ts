@@ -52,7 +52,9 @@ const files = new Limit(FILES_MAX)
  * downloads it would take a fifth of its time. `digests` are those that are asked for. All in hexadecimal digits.
  */
 export async function readDigests(
-  path: string, kinds: readonly DigestKind[], signal: AbortSignal,
+  path: string,
+  kinds: readonly DigestKind[],
+  signal: AbortSignal,
 ): Promise<{ content: string; digests: string[] }> {
   return files.run(async () => {
     const hashes = kinds.map(({ algorithm, partBytes }) => {
@@ -207,10 +209,14 @@ class Crc32 implements Hash {
       const a = (words[i] as number) ^ crc
       const b = words[i + 1] as number
       crc =
-        (table[1792 + (a & 255)] as number) ^ (table[1536 + ((a >>> 8) & 255)] as number) ^
-        (table[1280 + ((a >>> 16) & 255)] as number) ^ (table[1024 + (a >>> 24)] as number) ^
-        (table[768 + (b & 255)] as number) ^ (table[512 + ((b >>> 8) & 255)] as number) ^
-        (table[256 + ((b >>> 16) & 255)] as number) ^ (table[b >>> 24] as number)
+        (table[1792 + (a & 255)] as number) ^
+        (table[1536 + ((a >>> 8) & 255)] as number) ^
+        (table[1280 + ((a >>> 16) & 255)] as number) ^
+        (table[1024 + (a >>> 24)] as number) ^
+        (table[768 + (b & 255)] as number) ^
+        (table[512 + ((b >>> 8) & 255)] as number) ^
+        (table[256 + ((b >>> 16) & 255)] as number) ^
+        (table[b >>> 24] as number)
     }
     this.#crc = crc
     this.#single(tail)
@@ -252,11 +258,23 @@ class Crc64 implements Hash {
       const i1 = 256 + ((b >>> 16) & 255)
       const i0 = b >>> 24
       l =
-        (low[i7] as number) ^ (low[i6] as number) ^ (low[i5] as number) ^ (low[i4] as number) ^
-        (low[i3] as number) ^ (low[i2] as number) ^ (low[i1] as number) ^ (low[i0] as number)
+        (low[i7] as number) ^
+        (low[i6] as number) ^
+        (low[i5] as number) ^
+        (low[i4] as number) ^
+        (low[i3] as number) ^
+        (low[i2] as number) ^
+        (low[i1] as number) ^
+        (low[i0] as number)
       h =
-        (high[i7] as number) ^ (high[i6] as number) ^ (high[i5] as number) ^ (high[i4] as number) ^
-        (high[i3] as number) ^ (high[i2] as number) ^ (high[i1] as number) ^ (high[i0] as number)
+        (high[i7] as number) ^
+        (high[i6] as number) ^
+        (high[i5] as number) ^
+        (high[i4] as number) ^
+        (high[i3] as number) ^
+        (high[i2] as number) ^
+        (high[i1] as number) ^
+        (high[i0] as number)
     }
     this.#low = l
     this.#high = h

@@ -6,7 +6,17 @@ import { StoreError, storeFailure } from './client.js'
 export const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoException | null)?.code ?? '')
 
 const DISK = new Set([
-  'ENOSPC', 'EDQUOT', 'EIO', 'EROFS', 'EACCES', 'EPERM', 'EMFILE', 'ENFILE', 'ENOENT', 'ENAMETOOLONG', 'EFBIG',
+  'ENOSPC',
+  'EDQUOT',
+  'EIO',
+  'EROFS',
+  'EACCES',
+  'EPERM',
+  'EMFILE',
+  'ENFILE',
+  'ENOENT',
+  'ENAMETOOLONG',
+  'EFBIG',
 ])
 
 export const isOfDisk = (error: unknown): boolean =>
@@ -20,7 +30,10 @@ export function asLocal(error: unknown): unknown {
 }
 
 export async function exists(path: string): Promise<boolean> {
-  return access(path, constants.F_OK).then(() => true, () => false)
+  return access(path, constants.F_OK).then(
+    () => true,
+    () => false,
+  )
 }
 
 /** Formats a number of bytes for people. */

@@ -47,7 +47,10 @@ export class SharedLock {
 
 /** Resolves at the end of a task, whether it succeeds or fails. */
 function settled(task: Promise<unknown>): Promise<void> {
-  return task.then(() => {}, () => {})
+  return task.then(
+    () => {},
+    () => {},
+  )
 }
 
 /** Runs at most `max` tasks in parallel. The others wait: those of one key in order, and the keys take turns. */
@@ -110,7 +113,10 @@ export class Limit {
  * failure aborts the others; when all have ended, the first failure is thrown.
  */
 export async function eachOf<T>(
-  items: readonly T[], limit: Limit, signal: AbortSignal, task: (item: T, signal: AbortSignal) => Promise<void>,
+  items: readonly T[],
+  limit: Limit,
+  signal: AbortSignal,
+  task: (item: T, signal: AbortSignal) => Promise<void>,
 ): Promise<void> {
   const stop = new AbortController()
   const either = AbortSignal.any([signal, stop.signal])
@@ -136,7 +142,7 @@ export class Waits {
   /** Reports whether `key` is `other` or waits for it, directly or indirectly. */
   reaches(key: string, other: string): boolean {
     const seen = new Set<string>()
-    for (const open = [key]; open.length > 0; ) {
+    for (const open = [key]; open.length > 0;) {
       const next = open.pop() ?? ''
       if (next === other) return true
       if (!seen.has(next)) open.push(...(this.#by.get(next) ?? []))

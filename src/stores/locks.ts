@@ -85,7 +85,13 @@ export class Lock {
     const nowMs = Date.now()
     const time = await fileTime(dirname(this.#path))
     if (!(await this.#isOwn())) this.#lost.abort()
-    else if (await utimes(this.#path, time, time).then(() => true, () => false)) this.#touchedMs = nowMs
+    else if (
+      await utimes(this.#path, time, time).then(
+        () => true,
+        () => false,
+      )
+    )
+      this.#touchedMs = nowMs
   }
 
   /** Reads the mark again. @throws {Error} if another process has the lock, or `isOwner` is false */

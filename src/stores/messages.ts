@@ -25,5 +25,7 @@ export type Call = { id: number } & (
 )
 
 export type Answer = { id: number } & (
-  { result: unknown } | { step: Step } | { failure: StoreFailure; message: string }
+  | { result: unknown }
+  | { step: Step }
+  | { failure: StoreFailure; message: string }
 )

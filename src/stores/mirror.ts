@@ -83,7 +83,11 @@ export class Mirror {
    * @throws {StoreError} `changed` when the stamp is not the last one, or an object has changed
    */
   async materialise(
-    model: string, stamp: string, signal: AbortSignal, progress: Progress, versions: SomeVersions = null,
+    model: string,
+    stamp: string,
+    signal: AbortSignal,
+    progress: Progress,
+    versions: SomeVersions = null,
   ): Promise<string> {
     const listed = this.#models.get(model)
     if (listed?.stamp !== stamp)

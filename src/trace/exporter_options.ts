@@ -31,7 +31,8 @@ export type Environment = Readonly<Record<string, string | undefined>>
  * @throws {RangeError} with a text for the user, when a value is out of range.
  */
 export function exporterOptions(
-  given: readonly (readonly [string, string])[], environment: Environment,
+  given: readonly (readonly [string, string])[],
+  environment: Environment,
 ): ExporterOptions {
   const last = new Map(given)
   const count = (key: string, variable: string, usual: number, max: number): number => {
@@ -65,7 +66,8 @@ export function exporterOptions(
 
 /** The values that the settings endpoints return: the three numbers always, the others if given (O 3.2). */
 export function exporterAnswer(
-  options: ExporterOptions, given: readonly (readonly [string, string])[],
+  options: ExporterOptions,
+  given: readonly (readonly [string, string])[],
 ): [string, string][] {
   const answer = new Map([
     ['bsp_max_queue_size', String(options.queueSpansMax)],

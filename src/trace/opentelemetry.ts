@@ -30,7 +30,10 @@ class OpenTelemetryExporter implements TraceExporter {
   /** Lost spans by reason. */
   get lost(): ReadonlyMap<string, number> {
     const { dropped = 0, failed = 0 } = this.#spans?.counts() ?? {}
-    return new Map([['span_queue_full', dropped + this.#earlyLost], ['spans_not_taken', failed]])
+    return new Map([
+      ['span_queue_full', dropped + this.#earlyLost],
+      ['spans_not_taken', failed],
+    ])
   }
 
   settingBegan(): void {}

@@ -3,7 +3,15 @@
  * tries. SECURITY.md names for each CVE the test that shows what becomes of it (test/exposed/cves.mjs).
  */
 import {
-  existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, unlinkSync, writeFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
 } from 'node:fs'
 import { connect } from 'node:http2'
 import { tmpdir } from 'node:os'
@@ -43,8 +51,13 @@ const ELSEWHERE = {
 
 const trusting = server('models over the network, and shared memory', {
   flags: [
-    '--model-control-mode=explicit', '--load-model=simple', '--load-model=identity_fp32', '--load-model=identity_uint8',
-    '--load-model=square', '--allow-client-shm=true', '--log-verbose=1'
+    '--model-control-mode=explicit',
+    '--load-model=simple',
+    '--load-model=identity_fp32',
+    '--load-model=identity_uint8',
+    '--load-model=square',
+    '--allow-client-shm=true',
+    '--log-verbose=1',
   ],
   models: (root) => {
     for (const [model, text] of Object.entries(ELSEWHERE)) writeModel(root, model, { config: text })
@@ -59,7 +72,11 @@ const trusting = server('models over the network, and shared memory', {
 const LOG = join(outside, 'log')
 const logged = server('a log of everything', {
   flags: [
-    '--model-control-mode=explicit', '--load-model=*', '--allow-client-shm=true', '--log-verbose=1', `--log-file=${LOG}`
+    '--model-control-mode=explicit',
+    '--load-model=*',
+    '--allow-client-shm=true',
+    '--log-verbose=1',
+    `--log-file=${LOG}`,
   ],
 })
 
@@ -67,7 +84,8 @@ const load = (t, model, body = '{}') =>
   t.post(`/v2/repository/models/${model}/load`, typeof body === 'string' ? body : JSON.stringify(body))
 const content = Buffer.from('planted').toString('base64')
 const IDENTITY = JSON.stringify({
-  backend: 'identity', input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [3] }],
+  backend: 'identity',
+  input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [3] }],
   output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [3] }],
 })
 
@@ -75,7 +93,8 @@ const IDENTITY = JSON.stringify({
 function loadOverGrpc(t, model, file) {
   const parameter = (key, value) => field(3, Buffer.concat([field(1, key), field(2, value)]))
   return call(
-    t.grpcPort, 'RepositoryModelLoad',
+    t.grpcPort,
+    'RepositoryModelLoad',
     framed(
       Buffer.concat([field(2, model), parameter('config', field(3, IDENTITY)), parameter(file, field(4, 'planted'))]),
     ),
@@ -94,7 +113,7 @@ async function whole(t, request, ms = 20_000) {
 const request = (method, path, body, ...headers) =>
   Buffer.concat([
     Buffer.from([`${method} ${path} HTTP/1.1`, 'Host: x', 'Connection: close', ...headers, '', ''].join('\r\n')),
-    Buffer.from(body)
+    Buffer.from(body),
   ])
 
 /** Every route that reads a body. */
@@ -120,13 +139,24 @@ export const rows = [
     attack:
       'files of load requests with paths outside the model, and names of models that are paths, over HTTP and gRPC',
     limit:
-      'Paths are normalised and must stay in the model\'s directory, which is new for each load; a name with a ' +
+      "Paths are normalised and must stay in the model's directory, which is new for each load; a name with a " +
       'slash is rejected (`src/repository/override.ts`).',
     server: trusting,
     async run(t) {
       const paths = [
-        '../evil', '../../evil', '1/../../evil', `../${name}/evil`, join(outside, 'evil'), `1/../../../${name}/evil`,
-        '..', '.', '', './../evil', '1/', '/etc/nereid-evil', 'a\0/../../evil'
+        '../evil',
+        '../../evil',
+        '1/../../evil',
+        `../${name}/evil`,
+        join(outside, 'evil'),
+        `1/../../../${name}/evil`,
+        '..',
+        '.',
+        '',
+        './../evil',
+        '1/',
+        '/etc/nereid-evil',
+        'a\0/../../evil',
       ]
       const before = readdirSync(t.root).sort().join()
       for (const path of paths) {
@@ -160,7 +190,7 @@ export const rows = [
     attack:
       'labels, models and warm-up data of configurations with paths outside the model; a backend that does not exist',
     limit:
-      'A path of a configuration must stay in the model\'s own directory (`src/config/labels.ts`, ' +
+      "A path of a configuration must stay in the model's own directory (`src/config/labels.ts`, " +
       '`engine::data_file`). No answer contains text of other files.',
     server: trusting,
     async run(t) {
@@ -174,8 +204,10 @@ export const rows = [
         output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [3], label_filename: label }],
       })
       for (const label of [
-        `../../${name}/secret.txt`, join(outside, 'secret.txt'), '../../../../../../../../etc/passwd',
-        '/proc/self/environ'
+        `../../${name}/secret.txt`,
+        join(outside, 'secret.txt'),
+        '../../../../../../../../etc/passwd',
+        '/proc/self/environ',
       ]) {
         const answer = await load(t, 'given', {
           parameters: { config: JSON.stringify(given(label)), 'file:1/x': content },
@@ -189,7 +221,8 @@ export const rows = [
           }),
         )
         t.check(
-          !classes.text.includes(SECRET) && !classes.text.includes('root:'), `${label}: classes are lines of the file`,
+          !classes.text.includes(SECRET) && !classes.text.includes('root:'),
+          `${label}: classes are lines of the file`,
         )
       }
       return `${Object.keys(ELSEWHERE).length + 4} models refused`
@@ -204,15 +237,22 @@ export const rows = [
     async run(t) {
       const planted = join(outside, 'planted')
       const names = [
-        `x;touch ${planted}`, `$(touch ${planted})`, `\`touch ${planted}\``, `x|touch ${planted}`, `x&touch ${planted}`,
-        `x\ntouch ${planted}`, `-c touch`, "';touch x;'"
+        `x;touch ${planted}`,
+        `$(touch ${planted})`,
+        `\`touch ${planted}\``,
+        `x|touch ${planted}`,
+        `x&touch ${planted}`,
+        `x\ntouch ${planted}`,
+        `-c touch`,
+        "';touch x;'",
       ]
       for (const model of names) {
         const python = JSON.stringify({ backend: 'python', parameters: {} })
         const parameter = (key, value) => field(3, Buffer.concat([field(1, key), field(2, value)]))
         const body = Buffer.concat([
-          field(2, model), parameter('config', field(3, python)),
-          parameter('file:1/model.py', field(4, 'raise SystemExit\n'))
+          field(2, model),
+          parameter('config', field(3, python)),
+          parameter('file:1/model.py', field(4, 'raise SystemExit\n')),
         ])
         const over = await call(t.grpcPort, 'RepositoryModelLoad', framed(body))
         t.check(over.status !== 0, `${JSON.stringify(model)} was loaded`)
@@ -247,16 +287,18 @@ export const rows = [
     server: trusting,
     async run(t) {
       const deep = [
-        '['.repeat(100_000), `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}`,
+        '['.repeat(100_000),
+        `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}`,
         `{"inputs":${'['.repeat(100_000)}${']'.repeat(100_000)}}`,
-        `{"parameters":{"config":${JSON.stringify('{"a":'.repeat(50_000))}}}`
+        `{"parameters":{"config":${JSON.stringify('{"a":'.repeat(50_000))}}}`,
       ]
       for (const path of BODIES) {
         for (const [i, body] of deep.entries()) {
           const answer = await t.post(path, body)
           // Members that a control operation does not know are passed over.
           const isRight =
-            path.startsWith('/v2/models/simple/') && !path.endsWith('setting') ? answer.status >= 400
+            path.startsWith('/v2/models/simple/') && !path.endsWith('setting')
+              ? answer.status >= 400
               : answer.status < 600
           t.check(isRight && answer.text.length < 8192, `${path}, ${i}: ${answer.status}, ${answer.text.length} bytes`)
         }
@@ -278,8 +320,22 @@ export const rows = [
     server: trusting,
     async run(t) {
       const numbers = [
-        '-1', '0', '1.5', '1e300', '-0', '2147483648', '4294967296', '9223372036854775807', '9223372036854775808',
-        '18446744073709551615', '18446744073709551616', '"3"', 'null', 'true', '[]', '{}'
+        '-1',
+        '0',
+        '1.5',
+        '1e300',
+        '-0',
+        '2147483648',
+        '4294967296',
+        '9223372036854775807',
+        '9223372036854775808',
+        '18446744073709551615',
+        '18446744073709551616',
+        '"3"',
+        'null',
+        'true',
+        '[]',
+        '{}',
       ]
       let asked = 0
       const refused = async (path, body, headers) => {
@@ -297,7 +353,8 @@ export const rows = [
             `{"name":"INPUT1","shape":[${n},16],"datatype":"INT32","data":[1]}]}`,
         )
         await refused(
-          FLOAT, `{"inputs":[{"name":"INPUT0","shape":[3],"datatype":"FP32","parameters":{"binary_data_size":${n}}}]}`,
+          FLOAT,
+          `{"inputs":[{"name":"INPUT0","shape":[3],"datatype":"FP32","parameters":{"binary_data_size":${n}}}]}`,
           { 'Inference-Header-Content-Length': '10' },
         )
         await refused(
@@ -323,7 +380,8 @@ export const rows = [
         const shape = Buffer.concat([int64(n), int64(n), int64(4n)])
         const input = Buffer.concat([field(1, 'INPUT0'), field(2, 'FP32'), field(3, shape)])
         const answer = await call(
-          t.grpcPort, 'ModelInfer',
+          t.grpcPort,
+          'ModelInfer',
           framed(Buffer.concat([field(1, 'identity_fp32'), field(5, input), field(7, Buffer.alloc(12))])),
         )
         asked += 1
@@ -375,13 +433,32 @@ export const rows = [
     server: trusting,
     async run(t) {
       const values = [
-        'abc', '-1', '99999999999999999999999', '1e9', '0x10', '+5', ' ', '5;5', '5,5', '\x00', '\x1b[2J', 'é',
-        '5'.repeat(5000)
+        'abc',
+        '-1',
+        '99999999999999999999999',
+        '1e9',
+        '0x10',
+        '+5',
+        ' ',
+        '5;5',
+        '5,5',
+        '\x00',
+        '\x1b[2J',
+        'é',
+        '5'.repeat(5000),
       ]
       let count = 0
       for (const header of [
-        'Inference-Header-Content-Length', 'Content-Length', 'Content-Encoding', 'Accept-Encoding', 'Transfer-Encoding',
-        'Expect', 'traceparent', 'triton-request-id', 'Connection', 'Host'
+        'Inference-Header-Content-Length',
+        'Content-Length',
+        'Content-Encoding',
+        'Accept-Encoding',
+        'Transfer-Encoding',
+        'Expect',
+        'traceparent',
+        'triton-request-id',
+        'Connection',
+        'Host',
       ]) {
         for (const value of values) {
           const body = f32([3])
@@ -409,7 +486,8 @@ export const rows = [
         t.check(answer.status >= 0, `${JSON.stringify(headers).slice(0, 80)}: no status`)
         const isNoTimeout = ['abc', '-1S'].includes(headers['grpc-timeout'])
         t.check(
-          !isNoTimeout || answer.status === 13, `${headers['grpc-timeout']} as a timeout: status ${answer.status}`,
+          !isNoTimeout || answer.status === 13,
+          `${headers['grpc-timeout']} as a timeout: status ${answer.status}`,
         )
       }
       return `${count} requests`
@@ -529,7 +607,9 @@ export const rows = [
         const body = {
           inputs: [
             {
-              name: 'INPUT0', shape: [1024], datatype: 'FP32',
+              name: 'INPUT0',
+              shape: [1024],
+              datatype: 'FP32',
               parameters: { shared_memory_region: 'one', shared_memory_byte_size: 4096 },
             },
           ],
@@ -539,15 +619,34 @@ export const rows = [
       }
       try {
         const keys = [
-          '/../../etc/passwd', '../etc/passwd', '/etc/passwd', '//etc/passwd', '/a/b', '/.', '/..', '', '/', '/sem.x',
-          'triton_python_backend_shm_region_1', '/triton_python_backend_shm_region_1', `/${'x'.repeat(300)}`, '/a\0b',
-          keyOf(link), keyOf(directory)
+          '/../../etc/passwd',
+          '../etc/passwd',
+          '/etc/passwd',
+          '//etc/passwd',
+          '/a/b',
+          '/.',
+          '/..',
+          '',
+          '/',
+          '/sem.x',
+          'triton_python_backend_shm_region_1',
+          '/triton_python_backend_shm_region_1',
+          `/${'x'.repeat(300)}`,
+          '/a\0b',
+          keyOf(link),
+          keyOf(directory),
         ]
         for (const key of keys) {
           const answer = await register('odd', { key, offset: 0, byte_size: 1 })
           t.check(answer.status >= 400, `${JSON.stringify(key.slice(0, 60))} was registered`)
         }
-        for (const [offset, size] of [[0, 4097], [4096, 1], [4095, 2], [2 ** 53, 1], [1, 2 ** 53]]) {
+        for (const [offset, size] of [
+          [0, 4097],
+          [4096, 1],
+          [4095, 2],
+          [2 ** 53, 1],
+          [1, 2 ** 53],
+        ]) {
           const answer = await register('odd', { key: keyOf(file), offset, byte_size: size })
           t.check(answer.status === 400, `${size} bytes at ${offset}: ${answer.status}`)
         }
@@ -559,7 +658,8 @@ export const rows = [
         t.check((await use()) === 1, 'a region follows its name')
         await t.post('/v2/systemsharedmemory/region/one/unregister', '')
         t.check(
-          (await register('one', { key: keyOf(file), offset: 0, byte_size: 4096 })).status === 200, 'no second region',
+          (await register('one', { key: keyOf(file), offset: 0, byte_size: 4096 })).status === 200,
+          'no second region',
         )
         t.check((await use()) === 2, 'a region that was registered again has the old object')
         let right = 0
@@ -617,11 +717,15 @@ export const rows = [
       const named = ['Inference-Header-Content-Length: ' + json.length]
       for (let i = 0; i < 20; i += 1) {
         await early(
-          request('POST', path, json, ...named, `Content-Length: ${json.length + size}`), Buffer.alloc(1000, 'y'),
+          request('POST', path, json, ...named, `Content-Length: ${json.length + size}`),
+          Buffer.alloc(1000, 'y'),
         )
         await early(
-          request('POST', path, '', ...named, 'Transfer-Encoding: chunked'), `${json.length.toString(16)}\r\n`, json,
-          `\r\n${size.toString(16)}\r\n`, Buffer.alloc(1000, 'y'),
+          request('POST', path, '', ...named, 'Transfer-Encoding: chunked'),
+          `${json.length.toString(16)}\r\n`,
+          json,
+          `\r\n${size.toString(16)}\r\n`,
+          Buffer.alloc(1000, 'y'),
         )
         await early(
           request('POST', path, '', ...named, 'Content-Encoding: gzip', `Content-Length: 3000`),
@@ -691,7 +795,9 @@ export const rows = [
       await t.post('/v2/systemsharedmemory/region/r/register', JSON.stringify({ key: forged, byte_size: 1 }))
       await t.post('/v2/trace/setting', JSON.stringify({ trace_rate: forged }))
       await whole(
-        t, Buffer.from(`GET /v2/models/${'\x1b[2J\x07'} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`), 3000,
+        t,
+        Buffer.from(`GET /v2/models/${'\x1b[2J\x07'} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`),
+        3000,
       )
       await t.checkServes()
       // The last of them is in the log as well.

@@ -21,9 +21,11 @@ const ATTEMPTS = 3
 const REQUEST = (() => {
   const input = (name) => ({ name, shape: [1, 16], datatype: 'INT32', parameters: { binary_data_size: 64 } })
   const json = JSON.stringify({
-    inputs: [input('INPUT0'), input('INPUT1')], parameters: { binary_data_output: true },
+    inputs: [input('INPUT0'), input('INPUT1')],
+    parameters: { binary_data_output: true },
   })
-  const head = 'POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n' +
+  const head =
+    'POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n' +
     `Inference-Header-Content-Length: ${json.length}\r\nContent-Length: ${json.length + 128}\r\n\r\n`
   return Buffer.concat([Buffer.from(head + json), Buffer.alloc(128, 1)])
 })()

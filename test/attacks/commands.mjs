@@ -24,9 +24,10 @@ function run(args, cwd, env = {}) {
       ['-c', `ulimit -t ${CPU_SECONDS_MAX} && exec "$@"`, 'sh', ...command],
       limits,
       (error, stdout, stderr) => {
-      const code = error === null ? 0 : error.signal === null ? error.code : `did not end by itself (${error.signal})`
-      done({ code, text: `${stdout}${stderr}`, ms: performance.now() - from })
-    })
+        const code = error === null ? 0 : error.signal === null ? error.code : `did not end by itself (${error.signal})`
+        done({ code, text: `${stdout}${stderr}`, ms: performance.now() - from })
+      },
+    )
   })
 }
 
@@ -42,7 +43,7 @@ async function within(task) {
 
 const ALIASES = [
   'a0: &a0 [x, x, x, x, x, x, x, x, x, x]',
-  ...Array.from({ length: 40 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)
+  ...Array.from({ length: 40 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`),
 ].join('\n')
 const SERVICE = 'services: { t: { image: tritonserver, command: '
 
@@ -55,9 +56,9 @@ const FILES = {
   'rings.yaml': ['services: &s { t: { <<: *s, image: tritonserver, command: [tritonserver, *s] } }\n', [1, 2]],
   'merges.yaml': [
     `${Array.from({ length: 200 }, (_, i) => MERGE(i)).join('\n')}\n` +
-        `${SERVICE}[tritonserver], ` +
+      `${SERVICE}[tritonserver], ` +
       '<<: *m199 } }\n',
-    [1, 2]
+    [1, 2],
   ],
   'levels.yaml': [Array.from({ length: 1300 }, (_, i) => `${' '.repeat(i)}a:`).join('\n'), [2]],
   'lists.yaml': [`services: \n ${'- '.repeat(400_000)}\n`, [2]],
@@ -97,7 +98,10 @@ function library(needs, { segments = 2, namesBytes = null } = {}) {
   const tables = Buffer.alloc(16 * dynamic.length)
   for (const [i, entry] of dynamic.entries())
     for (const [j, value] of entry.entries()) tables.writeBigUInt64LE(value, 16 * i + 8 * j)
-  const parts = [[1, head.length, 0x10000, names.length], [2, head.length + names.length, 0, tables.length]]
+  const parts = [
+    [1, head.length, 0x10000, names.length],
+    [2, head.length + names.length, 0, tables.length],
+  ]
   for (const [i, [kind, offset, address, bytes]] of parts.entries()) {
     head.writeUInt32LE(kind, 64 + 56 * i)
     for (const [at, value] of [
@@ -137,9 +141,13 @@ export const rows = [
         const needed = ['libcudart.so.13', 'libcudeep0.so', 'libcuring.so', '../../libcu.so']
         let worst = 0
         for (const file of [
-          library(needed), library([...needed, ...Array.from({ length: 100_000 }, (_, i) => `libcu${i}.so`)]),
-          library(needed, { namesBytes: 2n ** 64n - 1n }), library(needed, { segments: 60_000 }),
-          library(needed).subarray(0, 200), Buffer.alloc(64), null
+          library(needed),
+          library([...needed, ...Array.from({ length: 100_000 }, (_, i) => `libcu${i}.so`)]),
+          library(needed, { namesBytes: 2n ** 64n - 1n }),
+          library(needed, { segments: 60_000 }),
+          library(needed).subarray(0, 200),
+          Buffer.alloc(64),
+          null,
         ]) {
           rmSync(provider, { force: true })
           if (file === null) execFileSync('mkfifo', [provider])
@@ -192,10 +200,17 @@ export const rows = [
       return within(async (directory) => {
         const bytes = 64 * 1024
         const many = (text) => text.repeat(Math.floor(bytes / text.length))
-        const alias = (i) => `a${i}: &a${i} [${Array(10).fill(i === 0 ? '*a' : `*a${i - 1}`).join(', ')}]`
+        const alias = (i) =>
+          `a${i}: &a${i} [${Array(10)
+            .fill(i === 0 ? '*a' : `*a${i - 1}`)
+            .join(', ')}]`
         const texts = [
           ['a: &a [x, x]', ...Array.from({ length: 60 }, (_, i) => alias(i))].join('\n'),
-          many('['), many('- '), many('"'), many(']'), many('id: x\n'),
+          many('['),
+          many('- '),
+          many('"'),
+          many(']'),
+          many('id: x\n'),
           Array.from({ length: 6000 }, (_, i) => `k${i}: 1`).join('\n'),
           Buffer.from([0x7f, 0x45, 0xff, 0xfe]),
         ]
@@ -209,7 +224,8 @@ export const rows = [
           const { code, text, ms } = await run(['config'], directory, { NEREID_CONFIG: file })
           worst = Math.max(worst, ms)
           t.check(
-            code === 1 && text.length < 2000 && !/\n {4}at /.test(text), `${file}: ${code}: ${text.slice(0, 500)}`,
+            code === 1 && text.length < 2000 && !/\n {4}at /.test(text),
+            `${file}: ${code}: ${text.slice(0, 500)}`,
           )
         }
         return `${files.length + 5} files, slowest ${worst.toFixed(0)} ms`
@@ -266,12 +282,17 @@ export const rows = [
         const input = (more) =>
           JSON.stringify({ inputs: [{ name: 'INPUT0', datatype: 'INT32', shape: [1, 1], data: [1], ...more }] })
         const files = {
-          brackets: '['.repeat(60_000_000), deep: '['.repeat(2_000_000), objects: `[${'{},'.repeat(20_000_000)}{}]`,
-          lines: '\n'.repeat(200_000_000), requests: '{}\n'.repeat(50_000_000), long: `[${' '.repeat(100_000_000)}`,
+          brackets: '['.repeat(60_000_000),
+          deep: '['.repeat(2_000_000),
+          objects: `[${'{},'.repeat(20_000_000)}{}]`,
+          lines: '\n'.repeat(200_000_000),
+          requests: '{}\n'.repeat(50_000_000),
+          long: `[${' '.repeat(100_000_000)}`,
           beyond: '{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,1],"data":[1e999]}]}',
           shape: input({ shape: [2 ** 40, 2 ** 30] }),
           nested: input({ data: 'D' }).replace('"D"', `${'['.repeat(1e6)}1${']'.repeat(1e6)}`),
-          kinds: input({ data: [null] }), binary: '\u0000'.repeat(50_000_000),
+          kinds: input({ data: [null] }),
+          binary: '\u0000'.repeat(50_000_000),
         }
         for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
         writeFileSync(join(directory, 'terabyte'), '')
@@ -298,7 +319,7 @@ export const rows = [
       'directory of 5,000 files',
     limit:
       'Limits are `DEPTH_MAX`, `FIELDS_MAX`, `TEXT_BYTES_MAX`, `NAMES_MAX` and `FILES_MAX` of ' +
-      'src/repository/onnx_file.ts. Data files must be regular files below the model\'s directory, with links ' +
+      "src/repository/onnx_file.ts. Data files must be regular files below the model's directory, with links " +
       'resolved. Copies must fit on the disk.',
     server: fresh(standard),
     async run(t) {
@@ -319,11 +340,17 @@ export const rows = [
         }
         const deep = Buffer.concat([Buffer.from([7 * 8 + 2, ...varint(length)]), ...heads.reverse()])
         const files = {
-          deep, fields: Buffer.alloc(80_000_000, Buffer.from([8, 0])), empty: Buffer.alloc(0),
-          passwd: external('/etc/passwd'), up: external('../../../../etc/passwd'),
+          deep,
+          fields: Buffer.alloc(80_000_000, Buffer.from([8, 0])),
+          empty: Buffer.alloc(0),
+          passwd: external('/etc/passwd'),
+          up: external('../../../../etc/passwd'),
         }
         for (const [name, bytes] of Object.entries({
-          ...files, fifo: external('pipe'), ring: external('ring.bin'), null: external('a\0b'),
+          ...files,
+          fifo: external('pipe'),
+          ring: external('ring.bin'),
+          null: external('a\0b'),
         }))
           writeFileSync(join(directory, `${name}.onnx`), bytes)
         writeFileSync(join(directory, 'zeros.onnx'), '')
@@ -363,7 +390,8 @@ export const rows = [
         worst = Math.max(worst, checked.ms)
         for (const name of ['zeros', 'empty', 'passwd', 'up', 'fifo', 'ring', 'null', 'model'])
           t.check(
-            new RegExp(`checked/${name}\\b.*: error: `).test(checked.text), `${name}: ${checked.text.slice(0, 2000)}`,
+            new RegExp(`checked/${name}\\b.*: error: `).test(checked.text),
+            `${name}: ${checked.text.slice(0, 2000)}`,
           )
         t.check(
           checked.code === 1 && !/\n {4}at /.test(checked.text),

@@ -23,18 +23,20 @@ const TERA = '1000000000000'
 /** Model name → what is written, what its load says; null = it loads. */
 const NUMBERS = {
   warm_batch: [
-    model(0, warmup('batch_size: 4294967295', zeros)), /batch size 4294967295 for '.*', max allowed is 1; .* more;/
+    model(0, warmup('batch_size: 4294967295', zeros)),
+    /batch size 4294967295 for '.*', max allowed is 1; .* more;/,
   ],
   warm_batch_allowed: [
     model(2147483647, warmup('batch_size: 2147483647', zeros)),
-    /batch_size of warmup sample 'w' .* is 2147483647: at most 16384/
+    /batch_size of warmup sample 'w' .* is 2147483647: at most 16384/,
   ],
   warm_dims: [
     model(0, warmup('batch_size: 1', `dims: [ ${TERA} ] zero_data: true`)),
     /warmup setting for input 'INPUT0' asks for \[1000000000000\] elements .*: at most 1073741824 bytes/,
   ],
   warm_random: [
-    model(0, warmup('batch_size: 1', `dims: [ ${TERA}, ${TERA} ] random_data: true`)), /at most 1073741824 bytes/
+    model(0, warmup('batch_size: 1', `dims: [ ${TERA}, ${TERA} ] random_data: true`)),
+    /at most 1073741824 bytes/,
   ],
   warm_product: [
     model(16384, warmup('batch_size: 16384', 'dims: [ 262144 ] zero_data: true')),
@@ -42,7 +44,7 @@ const NUMBERS = {
   ],
   warm_count: [
     model(0, warmup('batch_size: 1 count: 4294967295', zeros)),
-    /count of warmup sample 'w' .* is 4294967295: at most 100000/
+    /count of warmup sample 'w' .* is 4294967295: at most 100000/,
   ],
   instances: [
     model(0, 'instance_group [ { count: 2147483647 kind: KIND_CPU } ]\n'),
@@ -64,7 +66,10 @@ const NUMBERS = {
   threads: [
     {
       config: config(
-        'onnxruntime', 0, [INPUT], [OUTPUT],
+        'onnxruntime',
+        0,
+        [INPUT],
+        [OUTPUT],
         'parameters { key: "intra_op_thread_count" value { string_value: "2147483647" } }\n',
       ),
       versions: { 1: identity(TYPE.INT32, [16]) },
@@ -82,7 +87,8 @@ const NUMBERS = {
     null,
   ],
   missing_optional: [
-    model(0, '', ['INPUT0', 'TYPE_INT32', [TERA], 'optional: true'], ['OUTPUT0', 'TYPE_INT32', [TERA]]), null
+    model(0, '', ['INPUT0', 'TYPE_INT32', [TERA], 'optional: true'], ['OUTPUT0', 'TYPE_INT32', [TERA]]),
+    null,
   ],
   // The graph makes another output than it declares.
   declared: [{ config: null, versions: { 1: identity(TYPE.INT32, [1000000, 1000000]) } }, null],
@@ -134,8 +140,9 @@ const FILES = {
   fifo: ['fifo', /is not a regular file/, (at) => execFileSync('mkfifo', [at])],
   directory: ['directory', /is not a regular file/, (at) => mkdirSync(at)],
   short: [
-    'short', /warmup setting expects 64 bytes, but the data provided from .* has 3 bytes/,
-    (at) => writeFileSync(at, 'abc')
+    'short',
+    /warmup setting expects 64 bytes, but the data provided from .* has 3 bytes/,
+    (at) => writeFileSync(at, 'abc'),
   ],
   // A terabyte of holes: the tensor's 64 bytes are read.
   long: [
@@ -159,20 +166,28 @@ function writeFiles(root) {
 /** Instances of a rate limiter: how many, and the resources each takes. */
 const limited = (count, resources) =>
   model(
-    0, `instance_group [ { count: ${count} kind: KIND_CPU rate_limiter { resources [ ${resources.join(', ')} ] } } ]\n`,
+    0,
+    `instance_group [ { count: ${count} kind: KIND_CPU rate_limiter { resources [ ${resources.join(', ')} ] } } ]\n`,
   )
 const resource = (name, count) => `{ name: "${name}" count: ${count} }`
 const RESOURCES = {
   many: [
     limited(
-      1, times(5000, (i) => resource(`r${i}`, 1)),
+      1,
+      times(5000, (i) => resource(`r${i}`, 1)),
     ),
     /declares 5000 resources in its rate_limiter: at most 256 are supported/,
   ],
   // There is as much as the largest of them wants, where nothing is said.
   units: [limited(4, [resource('R', 4294967295)]), null],
   // As many instances as there may be, with as much as they may declare.
-  most: [limited(4096, times(256, (i) => resource(`r${i}`, 1))), null],
+  most: [
+    limited(
+      4096,
+      times(256, (i) => resource(`r${i}`, 1)),
+    ),
+    null,
+  ],
 }
 
 const limiting = server('a rate limiter', {
@@ -275,7 +290,10 @@ export const rows = [
       const answers = await Promise.all(
         times(200, () => t.post('/v2/models/most/infer', JSON.stringify({ inputs: [input] }))),
       )
-      t.check(answers.every((a) => a.status === 200), `status ${answers.find((a) => a.status !== 200)?.status}`)
+      t.check(
+        answers.every((a) => a.status === 200),
+        `status ${answers.find((a) => a.status !== 200)?.status}`,
+      )
       const ms = performance.now() - from
       t.check(ms < 10_000, `200 requests took ${ms.toFixed(0)} ms`)
       const grown = t.rssMiB() - before
@@ -299,7 +317,8 @@ export const rows = [
       const input = { name: 'INPUT0', shape: [1, 16], datatype: 'INT32', data: Array(16).fill(1) }
       const one = async (priority) => {
         const answer = await t.post(
-          '/v2/models/levels/infer', JSON.stringify({ inputs: [input], parameters: { priority } }),
+          '/v2/models/levels/infer',
+          JSON.stringify({ inputs: [input], parameters: { priority } }),
         )
         t.check(answer.status === 200, `priority ${priority}: ${answer.status} ${answer.text.slice(0, 200)}`)
       }
@@ -307,7 +326,8 @@ export const rows = [
         await Promise.all(Array.from({ length: 64 }, (_, i) => one((at + i) * 1000)))
       const answer = await t.post('/v2/models/missing_optional/infer', JSON.stringify({ inputs: [] }))
       t.check(
-        /too large to be made up: at most/.test(answer.text), `without the input: ${answer.status} ${answer.text}`,
+        /too large to be made up: at most/.test(answer.text),
+        `without the input: ${answer.status} ${answer.text}`,
       )
       t.check(t.rssMiB() < 512, `resident memory is ${t.rssMiB()} MiB`)
       return `${t.rssMiB().toFixed(0)} MiB resident`
@@ -326,7 +346,8 @@ export const rows = [
           writeModel(root, 'warm_memory', wide(64))
           writeModel(root, 'warm_fits', wide(16))
           const text = warmup('batch_size: 1', 'dims: [ 1 ] input_data_file: "strings"').replace(
-            'TYPE_INT32', 'TYPE_STRING',
+            'TYPE_INT32',
+            'TYPE_STRING',
           )
           const string = (name) => [name, 'TYPE_STRING', [1]]
           writeModel(root, 'warm_strings', {
@@ -353,7 +374,7 @@ export const rows = [
   {
     attack: 'warm-up data from /etc/passwd, /dev/zero, a FIFO, a directory, a file of a terabyte',
     limit:
-      'Data files must be regular files inside the model\'s own directory, with links resolved. Only the bytes of ' +
+      "Data files must be regular files inside the model's own directory, with links resolved. Only the bytes of " +
       'the tensor are read (`engine::data_file`).',
     server: explicit,
     async run(t) {
@@ -383,7 +404,7 @@ export const rows = [
   {
     attack: 'a libonnxruntime that is not a library',
     limit:
-      'Each model and each attempt gets UNAVAILABLE with the loader\'s text and the path ' +
+      "Each model and each attempt gets UNAVAILABLE with the loader's text and the path " +
       '(`backend_onnx::ffi::probe`).',
     server: garbage,
     async run(t) {

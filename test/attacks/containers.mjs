@@ -39,7 +39,8 @@ const MODELS = {
     files: { '1/model.ts': typescript("request.input('INPUT0').data.slice()") },
   },
   process: {
-    config: config('javascript', 0, ...IO, PROCESS), files: { '1/model.ts': typescript('new Uint8Array(1)') },
+    config: config('javascript', 0, ...IO, PROCESS),
+    files: { '1/model.ts': typescript('new Uint8Array(1)') },
   },
   python: { config: config('python', 0, ...IO), files: { '1/model.py': python('x[:1]') } },
   python_copy: { config: config('python', 0, ...IO), files: { '1/model.py': python('x + 1') } },
@@ -47,7 +48,9 @@ const MODELS = {
 
 const small = (mib, name) =>
   server(`${name} in ${mib} MiB`, {
-    containerMiB: mib, standard: false, models: (root) => writeModel(root, name, MODELS[name]),
+    containerMiB: mib,
+    standard: false,
+    models: (root) => writeModel(root, name, MODELS[name]),
     flags: [`--backend-config=python,python-executable=${PYTHON}`],
   })
 
@@ -87,7 +90,12 @@ async function ask(t, model, body) {
 /** A body that the smallest of these containers has room for, in both directions. */
 const SERVED_MIB = 16
 /** Clients, and MiB that each sends. */
-const LOADS = [[12, 45], [1, 100], [100, 1], [100, 10]]
+const LOADS = [
+  [12, 45],
+  [1, 100],
+  [100, 1],
+  [100, 10],
+]
 
 const row = (name, mib, nightly) => ({
   attack: `clients that send more than a container of ${mib} MiB holds, to the model ${name}`,

@@ -69,11 +69,14 @@ async function infer(t, model, values) {
   })
   const body = Buffer.concat([Buffer.from(json), raw])
   const answer = await fetch(`${t.url}/v2/models/${model}/infer`, {
-    method: 'POST', body, headers: { 'Inference-Header-Content-Length': String(json.length) },
+    method: 'POST',
+    body,
+    headers: { 'Inference-Header-Content-Length': String(json.length) },
   })
   const bytes = Buffer.from(await answer.arrayBuffer())
   return {
-    status: answer.status, data: bytes.subarray(Number(answer.headers.get('inference-header-content-length') ?? 0)),
+    status: answer.status,
+    data: bytes.subarray(Number(answer.headers.get('inference-header-content-length') ?? 0)),
     raw,
   }
 }
@@ -120,7 +123,10 @@ export const rows = [
       let onHost = 0
       for (let done = 0; done < 5000; done += 20) {
         const some = await Promise.all(Array.from({ length: 20 }, () => infer(t, 'gpu_keeps', new Float32Array(2))))
-        t.check(some.every(({ status }) => status === 200), 'an inference failed')
+        t.check(
+          some.every(({ status }) => status === 200),
+          'an inference failed',
+        )
         onHost += some.filter(({ data }) => data.length === 4 && data.readFloatLE(0) === 0).length
       }
       const most = await leases()

@@ -37,7 +37,7 @@ function range() {
     outputs: [value('Y', TYPE.INT64, ['y'])],
     initializers: [
       initializer('start', TYPE.INT64, [], raw(BigInt64Array.of(0n))),
-      initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n)))
+      initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n))),
     ],
   })
 }
@@ -100,7 +100,9 @@ const infer = (model) => `/v2/models/${model}/infer`
 function inputJson(datatype, count, text, more = '') {
   const head = `{"inputs":[{"name":"INPUT0","shape":[${count}],"datatype":"${datatype}","data":[`
   return Buffer.concat([
-    Buffer.from(head), Buffer.from(`${text},`.repeat(count - 1) + text), Buffer.from(`]}]${more}}`)
+    Buffer.from(head),
+    Buffer.from(`${text},`.repeat(count - 1) + text),
+    Buffer.from(`]}]${more}}`),
   ])
 }
 
@@ -160,10 +162,12 @@ export const rows = [
     (t) => held(t, () => t.post(infer('identity_fp32'), bomb(), gzip), status),
   ),
   row(
-    'the same, from 8 clients at once', 'The threads for large bodies take turns, and health never waits for them.',
+    'the same, from 8 clients at once',
+    'The threads for large bodies take turns, and health never waits for them.',
     (t) =>
       held(
-        t, () => Promise.all(Array.from({ length: CLIENTS }, () => t.post(infer('identity_fp32'), bomb(), gzip))),
+        t,
+        () => Promise.all(Array.from({ length: CLIENTS }, () => t.post(infer('identity_fp32'), bomb(), gzip))),
         statuses,
       ),
   ),
@@ -174,61 +178,63 @@ export const rows = [
     '30 MB of JSON from 8 clients that leave',
     'Work for a disconnected client is not started, or its result is dropped.',
     (t) =>
-    held(t, async () => {
-      const head = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${plain().length}\r\n\r\n`
-      const sockets = await Promise.all(Array.from({ length: CLIENTS }, () => t.socket()))
-      await Promise.all(sockets.map((s) => s.send(Buffer.concat([Buffer.from(head), plain()]))))
-      for (const s of sockets) s.destroy()
-    }),
+      held(t, async () => {
+        const head = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${plain().length}\r\n\r\n`
+        const sockets = await Promise.all(Array.from({ length: CLIENTS }, () => t.socket()))
+        await Promise.all(sockets.map((s) => s.send(Buffer.concat([Buffer.from(head), plain()]))))
+        for (const s of sockets) s.destroy()
+      }),
   ),
   row(
     '30 MB of JSON that is not an inference',
     'Parsing leaves the reactor, also for settings, repository and regions.',
     (t) =>
-    held(
-      t,
-      async () => {
+      held(
+        t,
+        async () => {
           const paths = [
-            '/v2/logging', '/v2/repository/index', '/v2/models/identity_fp32/generate',
-            '/v2/repository/models/none/load'
+            '/v2/logging',
+            '/v2/repository/index',
+            '/v2/models/identity_fp32/generate',
+            '/v2/repository/models/none/load',
           ]
-        return Promise.all(paths.map((path) => t.post(path, plain())))
-      },
-      statuses,
-    ),
+          return Promise.all(paths.map((path) => t.post(path, plain())))
+        },
+        statuses,
+      ),
   ),
   row(
     'a gzip message of 64 KB that inflates to 64 MB',
     'A gRPC message inflates on the pool, to at most `--http-max-input-size` and 256 times its size.',
     (t) =>
-    held(
-      t,
-      async () => {
-        const packed = gzipSync(message('identity_uint8', 'UINT8', [64_000_000], Buffer.alloc(64_000_000)))
-        return call(t.grpcPort, 'ModelInfer', framed(packed, true), { 'grpc-encoding': 'gzip' })
-      },
-      status,
-    ),
+      held(
+        t,
+        async () => {
+          const packed = gzipSync(message('identity_uint8', 'UINT8', [64_000_000], Buffer.alloc(64_000_000)))
+          return call(t.grpcPort, 'ModelInfer', framed(packed, true), { 'grpc-encoding': 'gzip' })
+        },
+        status,
+      ),
   ),
   row(
     'a gzip message of 1.9 MB that inflates to 1.9 GB',
     'A gRPC message inflates to at most `--http-max-input-size`.',
     (t) =>
-    held(
-      t,
-      async () => {
-        // One block of 16 MiB of zeros, again and again: gzip members may follow each other.
-        const zeros = gzipSync(Buffer.alloc(16 * MIB))
-        const before = t.rssMiB()
-        const packed = Buffer.concat(Array.from({ length: 116 }, () => zeros))
-        const answer = await call(t.grpcPort, 'ModelInfer', framed(packed, true), { 'grpc-encoding': 'gzip' })
-        const grown = Math.round(t.rssMiB() - before)
-        t.check(answer.status !== 0, 'it was taken')
-        t.check(grown < 200, `resident memory grew by ${grown} MiB`)
-        return { ...answer, grown }
-      },
-      (answer) => `, status ${answer.status}, +${answer.grown} MiB`,
-    ),
+      held(
+        t,
+        async () => {
+          // One block of 16 MiB of zeros, again and again: gzip members may follow each other.
+          const zeros = gzipSync(Buffer.alloc(16 * MIB))
+          const before = t.rssMiB()
+          const packed = Buffer.concat(Array.from({ length: 116 }, () => zeros))
+          const answer = await call(t.grpcPort, 'ModelInfer', framed(packed, true), { 'grpc-encoding': 'gzip' })
+          const grown = Math.round(t.rssMiB() - before)
+          t.check(answer.status !== 0, 'it was taken')
+          t.check(grown < 200, `resident memory grew by ${grown} MiB`)
+          return { ...answer, grown }
+        },
+        (answer) => `, status ${answer.status}, +${answer.grown} MiB`,
+      ),
   ),
   row('a shape of 30,000,000 ones', 'A shape has at most 1024 dimensions (`protocol::http::Limits::dims_max`).', (t) =>
     held(
@@ -246,19 +252,20 @@ export const rows = [
     'statistics, index and metrics of 1,000 models, 8 at a time',
     'Statistics of many models are computed off the reactor.',
     (t) =>
-    held(
-      t,
-      async () => {
-        const statistics = () => t.get('/v2/models/stats')
-        const grpc = (method) => call(t.grpcPort, method, framed(Buffer.alloc(0)))
-        const index = () => t.post('/v2/repository/index', '')
-        const all = []
+      held(
+        t,
+        async () => {
+          const statistics = () => t.get('/v2/models/stats')
+          const grpc = (method) => call(t.grpcPort, method, framed(Buffer.alloc(0)))
+          const index = () => t.post('/v2/repository/index', '')
+          const all = []
           for (let i = 0; i < CLIENTS; i += 1)
             all.push(statistics(), grpc('ModelStatistics'), grpc('RepositoryIndex'), index())
-        return Promise.all(all)
-      },
-      statuses,
-    ), { server: many },
+          return Promise.all(all)
+        },
+        statuses,
+      ),
+    { server: many },
   ),
   row(
     '200 consoles that read nothing, of 1,000 models that all change each second',
@@ -288,7 +295,8 @@ export const rows = [
         },
         ({ open, grown }) => `, ${open} open, +${grown} MiB`,
       )
-    }, { server: many },
+    },
+    { server: many },
   ),
   row(
     'the reasons of a model with 10,000 executions and a replay of each, 8 at a time',
@@ -318,22 +326,26 @@ export const rows = [
     'the pages of a server of 1,000 models, its first page as JSON, and their names, 8 clients at a time',
     'Pages are the same on every server; TypeScript makes the JSON, and it is compressed off the reactor.',
     (t) =>
-    held(
-      t,
-      async () => {
-        const page = async (path, headers) => {
-          const answer = await fetch(`${t.url}${path}`, { headers })
-          return { status: answer.status, text: await answer.text() }
-        }
-        const all = []
+      held(
+        t,
+        async () => {
+          const page = async (path, headers) => {
+            const answer = await fetch(`${t.url}${path}`, { headers })
+            return { status: answer.status, text: await answer.text() }
+          }
+          const all = []
           for (let i = 0; i < CLIENTS; i += 1)
             all.push(
-              page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}), page('/app/console.js', {}),
+              page('/', { Accept: 'text/html' }),
+              page('/', {}),
+              page('/v2/models', {}),
+              page('/app/console.js', {}),
             )
-        return Promise.all(all)
-      },
-      statuses,
-    ), { server: many },
+          return Promise.all(all)
+        },
+        statuses,
+      ),
+    { server: many },
   ),
   row('64 MiB that came as gzip', 'Inflating leaves the reactor above a named size.', (t) => {
     const { body, headers } = binary('FP32', [16 * MIB - 64], noise(64 * MIB - 256))
@@ -351,10 +363,11 @@ export const rows = [
     'the order of a million elements',
     'Classification leaves the reactor above a named size, and takes at most 1,000,000 elements.',
     (t) => {
-    const outputs = [{ name: 'OUTPUT0', parameters: { classification: 1_000_000 } }]
-    const { body, headers } = binary('FP32', [1_000_000], noise(4_000_000), outputs)
-    return held(t, () => t.post(infer('identity_fp32'), body, headers), status)
-  }),
+      const outputs = [{ name: 'OUTPUT0', parameters: { classification: 1_000_000 } }]
+      const { body, headers } = binary('FP32', [1_000_000], noise(4_000_000), outputs)
+      return held(t, () => t.post(infer('identity_fp32'), body, headers), status)
+    },
+  ),
   row('4,000,000 empty strings over HTTP', 'Strings are checked off the reactor above a named size.', (t) =>
     held(t, () => t.post(infer('identity_bytes'), strings().body, strings().headers), status),
   ),
@@ -363,7 +376,9 @@ export const rows = [
       t,
       () =>
         call(
-          t.grpcPort, 'ModelInfer', framed(message('identity_bytes', 'BYTES', [4_000_000], Buffer.alloc(16_000_000))),
+          t.grpcPort,
+          'ModelInfer',
+          framed(message('identity_bytes', 'BYTES', [4_000_000], Buffer.alloc(16_000_000))),
         ),
       status,
     ),
@@ -433,7 +448,8 @@ export const rows = [
           t.check(await until(made), 'the answers were not made')
           for (const s of sockets) s.destroy()
           t.check(
-            await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0), 'the answers were not dropped',
+            await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0),
+            'the answers were not dropped',
           )
         },
         () => '',
@@ -462,7 +478,10 @@ export const rows = [
     (t) =>
       withRegion(t, 'strings', Buffer.alloc(16 * MILLION), () => {
         const input = {
-          name: 'INPUT0', shape: [4 * MILLION], datatype: 'BYTES', parameters: place('strings', 16 * MILLION),
+          name: 'INPUT0',
+          shape: [4 * MILLION],
+          datatype: 'BYTES',
+          parameters: place('strings', 16 * MILLION),
         }
         const body = json({ inputs: [input], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] })
         return held(t, () => t.post(infer('identity_bytes'), body), status)
@@ -597,8 +616,9 @@ export const rows = [
     (t) => {
       const parameter = (key, choice) => field(3, Buffer.concat([field(1, key), field(2, choice)]))
       const request = Buffer.concat([
-        field(2, 'given'), parameter('config', field(3, GIVEN)),
-        parameter('file:1/weights', field(4, Buffer.alloc(100 * MILLION, 'A')))
+        field(2, 'given'),
+        parameter('config', field(3, GIVEN)),
+        parameter('file:1/weights', field(4, Buffer.alloc(100 * MILLION, 'A'))),
       ])
       return held(t, async () => {
         const answer = await call(t.grpcPort, 'RepositoryModelLoad', framed(request))
@@ -616,14 +636,17 @@ export const rows = [
       writeFileSync(file, Buffer.alloc(4096))
       try {
         const registered = await held(
-          t, () => registerMany(t, keyOf(file)), (n) => `, ${n} registered`,
+          t,
+          () => registerMany(t, keyOf(file)),
+          (n) => `, ${n} registered`,
         )
         const asked = await held(t, async () => {
           const grpc = () => call(t.grpcPort, 'SystemSharedMemoryStatus', framed(Buffer.alloc(0)))
           const http = () => t.get('/v2/systemsharedmemory/status')
           const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, i) => (i % 2 === 0 ? grpc() : http())))
           t.check(
-            answers.every((a) => a.status === 0 || a.status === 200), statuses(answers),
+            answers.every((a) => a.status === 0 || a.status === 200),
+            statuses(answers),
           )
           t.check(JSON.parse(answers[1].text).length === REGIONS, 'not all are listed')
         })
@@ -651,7 +674,8 @@ export const rows = [
           ]
           const answers = await Promise.all(Array.from({ length: CLIENTS }, () => asks.map((ask) => ask())).flat())
           t.check(
-            answers.every((a) => a.status === 0 || a.status === 200), statuses(answers),
+            answers.every((a) => a.status === 0 || a.status === 200),
+            statuses(answers),
           )
           return answers
         },

@@ -25,7 +25,8 @@ async function oneAnswerEach(t, requests, status) {
   for (const [name, request] of requests) {
     const { text, answers, ended } = await all(t, request)
     t.check(
-      answers === 1 && text.startsWith(`HTTP/1.1 ${status} `), `${name}: ${answers} answers, ${text.slice(0, 100)}`,
+      answers === 1 && text.startsWith(`HTTP/1.1 ${status} `),
+      `${name}: ${answers} answers, ${text.slice(0, 100)}`,
     )
     t.check(text.includes('Connection: close') && ended, `${name}: the connection goes on`)
     t.check(!text.includes('smuggled'), `${name}: the hidden request was answered`)
@@ -125,7 +126,9 @@ export const rows = [
         t,
         ['/v2/models/nope/infer', '/v2/models/nope/generate', '/v2/nope'].flatMap((path) =>
           [
-            'Content-Length: 2000000000', 'Transfer-Encoding: chunked', 'Expect: 100-continue\r\nContent-Length: 1000'
+            'Content-Length: 2000000000',
+            'Transfer-Encoding: chunked',
+            'Expect: 100-continue\r\nContent-Length: 1000',
           ].map((framing) => [
             `${path}, ${framing}`,
             framing.startsWith('Transfer')

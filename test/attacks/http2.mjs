@@ -34,8 +34,10 @@ const INFER = '/inference.GRPCInferenceService/ModelInfer'
 /** The header block of a gRPC call. */
 export const call = (path = INFER) =>
   Buffer.concat([
-    Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), field('content-type', 'application/grpc'),
-    field('te', 'trailers')
+    Buffer.from([0x83, 0x86, 0x04, path.length]),
+    Buffer.from(path),
+    field('content-type', 'application/grpc'),
+    field('te', 'trailers'),
   ])
 
 /** SETTINGS: ids and values. */
@@ -61,7 +63,7 @@ function number(n) {
 /** Splits the bytes of a server into frames with their kind, flags, stream and payload. */
 export function frames(bytes) {
   const out = []
-  for (let at = 0; at + 9 <= bytes.length; ) {
+  for (let at = 0; at + 9 <= bytes.length;) {
     const length = bytes.readUIntBE(at, 3)
     const payload = bytes.subarray(at + 9, at + 9 + length)
     out.push({ kind: bytes[at + 3], flags: bytes[at + 4], stream: bytes.readUInt32BE(at + 5), payload })
@@ -125,13 +127,16 @@ export const rows = [
         ['an answer that is not read', [wide, ...answer], 60, false],
         ['idle', [hello()], null, true],
         [
-          'idle after a call', [hello(), frame(HEADERS, END_HEADERS, 1, call()), dataFrames(1, inference(4), true)],
-          null, true
+          'idle after a call',
+          [hello(), frame(HEADERS, END_HEADERS, 1, call()), dataFrames(1, inference(4), true)],
+          null,
+          true,
         ],
         [
           'an idle stream',
-          [hello(), frame(HEADERS, END_HEADERS, 1, call('/inference.GRPCInferenceService/ModelStreamInfer'))], null,
-          true
+          [hello(), frame(HEADERS, END_HEADERS, 1, call('/inference.GRPCInferenceService/ModelStreamInfer'))],
+          null,
+          true,
         ],
       ]
       const open = await Promise.all(
@@ -211,8 +216,9 @@ export const rows = [
         ['DATA', frame(DATA, END_STREAM, 5, Buffer.from('x')), '5: a frame of a stream that is closed'],
         ['HEADERS', frame(HEADERS, END_HEADERS | END_STREAM, 5, call()), '5: a frame of a stream that is closed'],
         [
-          'a smaller id', frame(HEADERS, END_HEADERS | END_STREAM, 3, call()),
-          '1: a stream id smaller than the last one'
+          'a smaller id',
+          frame(HEADERS, END_HEADERS | END_STREAM, 3, call()),
+          '1: a stream id smaller than the last one',
         ],
         ['GOAWAY', frame(GOAWAY, 0, 5, Buffer.alloc(8)), '1: GOAWAY of a stream'],
         ['PRIORITY', frame(PRIORITY, 0, 7, Buffer.from([0, 0, 0, 7, 1])), '1: a stream depends on itself'],
@@ -252,7 +258,9 @@ export const rows = [
       const STREAMS = 4096
       // Indexed from then on as 62, and referred to with one byte.
       const long = Buffer.concat([
-        call(), Buffer.from([0x40, 1, 0x6b, 0x7f, 0x81, 0x1e]), Buffer.alloc(4096 - 128, 'v')
+        call(),
+        Buffer.from([0x40, 1, 0x6b, 0x7f, 0x81, 0x1e]),
+        Buffer.alloc(4096 - 128, 'v'),
       ])
       const attack = async (streams = STREAMS) => {
         const socket = await t.socket(t.grpcPort)
@@ -283,11 +291,14 @@ export const rows = [
       const used = () => t.metric('nereid_memory_used_bytes')
       // All that comes has come when it is more no longer.
       let most = 0
-      await until(async () => {
-        const was = most
-        most = await used()
-        return most >= 40 << 20 && most === was
-      }, { seconds: 10, everyMs: 100 })
+      await until(
+        async () => {
+          const was = most
+          most = await used()
+          return most >= 40 << 20 && most === was
+        },
+        { seconds: 10, everyMs: 100 },
+      )
       const charged = most >> 20
       for (const { socket } of [one, ...eight, ...holding]) socket.destroy()
       await until(async () => (await used()) === 0 && t.rssMiB() - before < 24, { seconds: 10, everyMs: 100 })
@@ -372,15 +383,28 @@ export const rows = [
       const path = '/v2/health/live'
       const get = (...fields) =>
         Buffer.concat([
-          Buffer.from([0x82, 0x86, 0x04, path.length]), Buffer.from(path),
-          ...fields.map(([name, value]) => field(name, value))
+          Buffer.from([0x82, 0x86, 0x04, path.length]),
+          Buffer.from(path),
+          ...fields.map(([name, value]) => field(name, value)),
         ])
       const socket = await t.socket(t.httpPort)
       const cases = [
-        [[':authority', 'a'], ['host', 'b']],
-        [[':authority', 'a:1'], ['host', 'a:2']],
-        [['host', 'a'], ['host', 'a']],
-        [[':authority', 'a'], ['host', 'A:80']],
+        [
+          [':authority', 'a'],
+          ['host', 'b'],
+        ],
+        [
+          [':authority', 'a:1'],
+          ['host', 'a:2'],
+        ],
+        [
+          ['host', 'a'],
+          ['host', 'a'],
+        ],
+        [
+          [':authority', 'a'],
+          ['host', 'A:80'],
+        ],
         [['host', 'a']],
       ]
       const parts = cases.map((fields, i) => frame(HEADERS, END_HEADERS | END_STREAM, 2 * i + 1, get(...fields)))

@@ -25,14 +25,15 @@ function rounds() {
 function range() {
   return model({
     nodes: [
-      node('Squeeze', ['N'], ['limit']), node('Range', ['start', 'limit', 'step'], ['all']),
-      node('ReduceSum', ['all'], ['Y'], { keepdims: 1 })
+      node('Squeeze', ['N'], ['limit']),
+      node('Range', ['start', 'limit', 'step'], ['all']),
+      node('ReduceSum', ['all'], ['Y'], { keepdims: 1 }),
     ],
     inputs: [value('N', TYPE.INT64, [1])],
     outputs: [value('Y', TYPE.INT64, [1])],
     initializers: [
       initializer('start', TYPE.INT64, [], raw(BigInt64Array.of(0n))),
-      initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n)))
+      initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n))),
     ],
   })
 }
@@ -44,10 +45,12 @@ const dear = server('dear models', {
   models: (root) => {
     const x = ['X', 'TYPE_FP32', [16]]
     writeModel(root, 'rounds', {
-      config: config('onnxruntime', 0, [x, n], [['Y', 'TYPE_FP32', [16]]], one), versions: { 1: rounds() },
+      config: config('onnxruntime', 0, [x, n], [['Y', 'TYPE_FP32', [16]]], one),
+      versions: { 1: rounds() },
     })
     writeModel(root, 'range', {
-      config: config('onnxruntime', 0, [n], [['Y', 'TYPE_INT64', [1]]], one), versions: { 1: range() },
+      config: config('onnxruntime', 0, [n], [['Y', 'TYPE_INT64', [1]]], one),
+      versions: { 1: range() },
     })
   },
 })

@@ -49,7 +49,7 @@ export const rows = [
     attack: 'a JavaScript model that logs and prints a gigabyte each',
     limit:
       'The log accepts a limited number of output bytes each second (`output-bytes-per-second`), without ' +
-      'the main thread. A line of the model\'s logger has at most `MESSAGE_BYTES_MAX`, with any number of lines.',
+      "the main thread. A line of the model's logger has at most `MESSAGE_BYTES_MAX`, with any number of lines.",
     server: javascript,
     async run(t) {
       const lines = t.volume(1 << 11, 1 << 14)
@@ -65,7 +65,10 @@ export const rows = [
     server: javascript,
     run: (t) =>
       bounded(
-        t, 'small', 'for (;;) keep.push(Array.from({ length: 10_000 }, (_, i) => ({ i })))', /^(500|503) .*not healthy/,
+        t,
+        'small',
+        'for (;;) keep.push(Array.from({ length: 10_000 }, (_, i) => ({ i })))',
+        /^(500|503) .*not healthy/,
       ),
   },
   {
@@ -103,7 +106,8 @@ export const rows = [
     server: javascript,
     run: (t) =>
       bounded(
-        t, 'one',
+        t,
+        'one',
         // The contents are not looked at before they are sent.
         "const tensor = Tensor.from('OUT', new Uint8Array(3 * 2 ** 30))\n" +
           "return [new InferenceResponse([Object.assign(tensor, { datatype: 'BYTES' })])]",
@@ -116,7 +120,8 @@ export const rows = [
     server: javascript,
     run: (t) =>
       bounded(
-        t, 'one',
+        t,
+        'one',
         "const tensor = Tensor.fromStrings('OUT', ['x'])\n" +
           'return [new InferenceResponse(new Array(100_000).fill(tensor))]',
         /^500 /,
@@ -151,8 +156,7 @@ export const rows = [
         lie("Tensor.from('OUT', new Uint8Array([255, 255, 255, 255, 1]), [5])", "{ datatype: 'BYTES', shape: [1] }"),
         lie("Tensor.from('OUT', new Uint8Array(3), [3])", "{ datatype: 'BYTES', shape: [1] }"),
       ]
-      for (const tensor of lies)
-        await bounded(t, 'some', `return [new InferenceResponse([${tensor}])]`, /^(500|503) /)
+      for (const tensor of lies) await bounded(t, 'some', `return [new InferenceResponse([${tensor}])]`, /^(500|503) /)
       return `${lies.length} tensors`
     },
   },
@@ -162,7 +166,8 @@ export const rows = [
     server: javascript,
     run: (t) =>
       bounded(
-        t, 'one',
+        t,
+        'one',
         // The model calls itself: its only instance is busy, so that no call ends before this one does.
         "const input = [Tensor.fromStrings('CODE', [''])]\n" +
           'let failed = 0\n' +
@@ -179,7 +184,8 @@ export const rows = [
     server: javascript,
     run: (t) =>
       bounded(
-        t, 'small',
+        t,
+        'small',
         "const family = ctx.metrics.gauge('many', '')\n" +
           `for (let i = 0; i < ${t.volume(50_000, 1_000_000)}; i += 1) keep.push(family.labels({ i: String(i) }))\n` +
           'await keep.at(-1).value()',
@@ -195,7 +201,8 @@ export const rows = [
     server: javascript,
     run: (t) =>
       bounded(
-        t, 'one',
+        t,
+        'one',
         `const { workerData } = load('worker_threads')
 const { attachRunner } = load('module').createRequire(workerData.library)(workerData.library)
 const runner = attachRunner(workerData.runner, () => {})

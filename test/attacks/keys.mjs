@@ -47,7 +47,11 @@ const token = (header, claims, key = privateKey) => {
   return `${message}.${key === null ? '' : sign('sha256', Buffer.from(message), key).toString('base64url')}`
 }
 const claims = (more = {}) => ({
-  iss: 'https://issuer', aud: 'nereid', sub: 'ann', exp: Math.floor(Date.now() / 1000) + 3600, ...more,
+  iss: 'https://issuer',
+  aud: 'nereid',
+  sub: 'ann',
+  exp: Math.floor(Date.now() / 1000) + 3600,
+  ...more,
 })
 
 /** Status of a request with this key. */
@@ -55,13 +59,17 @@ function ask(t, agent, key, header = 'authorization') {
   return new Promise((resolve, reject) => {
     const sent = request(
       {
-        host: '127.0.0.1', port: t.httpPort, path: '/v2', agent,
+        host: '127.0.0.1',
+        port: t.httpPort,
+        path: '/v2',
+        agent,
         headers: { [header]: header === 'authorization' ? `Bearer ${key}` : key },
       },
       (response) => {
-      response.resume()
-      response.on('end', () => resolve(response.statusCode))
-    })
+        response.resume()
+        response.on('end', () => resolve(response.statusCode))
+      },
+    )
     sent.on('error', reject)
     sent.end()
   })
@@ -177,8 +185,16 @@ export const rows = [
     async run(t) {
       const statuses = []
       for (const value of [
-        'a'.repeat(1 << 20), 'a'.repeat(16 << 10), 'a'.repeat(513), '', '\0', 'right\0', 'ri\0ght', '\xff\xfe',
-        'right, right', 'right right'
+        'a'.repeat(1 << 20),
+        'a'.repeat(16 << 10),
+        'a'.repeat(513),
+        '',
+        '\0',
+        'right\0',
+        'ri\0ght',
+        '\xff\xfe',
+        'right, right',
+        'right right',
       ]) {
         for (const field of [`Authorization: Bearer ${value}`, `X-API-Key: ${value}`]) {
           const connection = await t.socket(t.httpPort)
@@ -211,8 +227,13 @@ export const rows = [
         token({ alg: 'RS256', kid: 'k' }, claims({ pad: 'a'.repeat(bytes) })),
       )
       const asked = [
-        right, ...others, right.slice(1), right.slice(0, -1), `${right}${right}`, ...tokens,
-        ...tokens.map((one) => `${one.slice(0, -20)}${'A'.repeat(20)}`)
+        right,
+        ...others,
+        right.slice(1),
+        right.slice(0, -1),
+        `${right}${right}`,
+        ...tokens,
+        ...tokens.map((one) => `${one.slice(0, -20)}${'A'.repeat(20)}`),
       ]
       const before = t.rssMiB()
       for (let round = 0; round < 50; round += 1) {
@@ -281,11 +302,18 @@ export const rows = [
         token({ alg: 'RS256', kid: 'k' }, '['.repeat(3000)),
         token('{'.repeat(3000), claims()),
         token(
-          { alg: 'RS256', kid: 'k' }, claims(Object.fromEntries(Array.from({ length: 5000 }, (_, i) => [`c${i}`, i]))),
+          { alg: 'RS256', kid: 'k' },
+          claims(Object.fromEntries(Array.from({ length: 5000 }, (_, i) => [`c${i}`, i]))),
         ),
         ...[
-          { exp: '99999999999' }, { exp: null }, { exp: undefined }, { exp: -1 }, { nbf: '0' }, { nbf: 1e18 },
-          { iss: ['a'] }, { aud: [] }
+          { exp: '99999999999' },
+          { exp: null },
+          { exp: undefined },
+          { exp: -1 },
+          { nbf: '0' },
+          { nbf: 1e18 },
+          { iss: ['a'] },
+          { aud: [] },
         ].map((more) => token({ alg: 'RS256', kid: 'k' }, claims(more))),
         `${JSON.stringify(jwk)}..`,
         'ey..',

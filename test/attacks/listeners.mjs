@@ -13,7 +13,8 @@ import { until } from './lib/wait.mjs'
 const file = join(tmpdir(), `nereid-attack-control-${process.pid}`)
 process.once('exit', () => rmSync(file, { force: true }))
 const apart = server('1,024 descriptors and a control address', {
-  descriptors: 1024, flags: [`--control-address=unix:${file}`, '--model-control-mode=explicit', '--load-model=*'],
+  descriptors: 1024,
+  flags: [`--control-address=unix:${file}`, '--model-control-mode=explicit', '--load-model=*'],
 })
 
 const pages = server('answers for a web page', { flags: ['--http-cors-origin=https://app.example'] })
@@ -64,7 +65,8 @@ export const rows = [
           await socket.endsWithin(8000)
           const text = socket.received.toString('latin1')
           t.check(
-            /^HTTP\/1\.1 (?:200|40[05]|431) /.test(text), `${method} with ${line.slice(0, 60)}: ${text.slice(0, 120)}`,
+            /^HTTP\/1\.1 (?:200|40[05]|431) /.test(text),
+            `${method} with ${line.slice(0, 60)}: ${text.slice(0, 120)}`,
           )
           t.check(
             !/allow-origin: (?!https:\/\/app\.example\r)|allow-headers: .*script/i.test(text),
@@ -101,7 +103,8 @@ export const rows = [
         const from = performance.now()
         const second = await ask('POST', '/v2/repository/index')
         t.check(
-          second.status === 200, `the control address answered ${second.status} beside ${AT_CONTROL} connections to it`,
+          second.status === 200,
+          `the control address answered ${second.status} beside ${AT_CONTROL} connections to it`,
         )
         const ms = Math.round(performance.now() - from)
         t.check(await until(() => open <= 64 * 4), `${open} of ${AT_CONTROL} connections to the control address stayed`)
@@ -121,12 +124,18 @@ export const rows = [
     server: apart,
     async run(t) {
       const claims = [
-        '', 'X-Forwarded-For: 127.0.0.1\r\n', 'Forwarded: for=unix\r\nX-Real-IP: ::1\r\n', `Host: unix:${file}\r\n`
+        '',
+        'X-Forwarded-For: 127.0.0.1\r\n',
+        'Forwarded: for=unix\r\nX-Real-IP: ::1\r\n',
+        `Host: unix:${file}\r\n`,
       ]
       let refused = 0
       for (const line of [
-        'POST /v2/repository/models/simple/unload', 'POST /v2/logging', 'POST /v2/trace/setting',
-        'POST /v2/systemsharedmemory/unregister', 'POST /v2/repository/index'
+        'POST /v2/repository/models/simple/unload',
+        'POST /v2/logging',
+        'POST /v2/trace/setting',
+        'POST /v2/systemsharedmemory/unregister',
+        'POST /v2/repository/index',
       ]) {
         for (const claim of claims) {
           const socket = await t.socket()

@@ -123,7 +123,9 @@ export const rows = [
       let longest = 0
       const ask = async (model, id) => {
         const answer = await fetch(`${t.url}/v2/models/${model}/infer`, {
-          method: 'POST', body: JSON.stringify({ id, inputs: [] }), headers: { 'nereid-why': '1' },
+          method: 'POST',
+          body: JSON.stringify({ id, inputs: [] }),
+          headers: { 'nereid-why': '1' },
         })
         await answer.arrayBuffer()
         const why = answer.headers.get('nereid-why') ?? ''

@@ -18,11 +18,13 @@ const square = (root) => {
   writeModel(root, 'square', { config: config('square', 0, ...tensors, more) })
 }
 const decoupled = server('models that answer any number of times, on 256 MiB', {
-  flags: [`--memory-limit=${LIMIT_MIB * MIB}`], models: square,
+  flags: [`--memory-limit=${LIMIT_MIB * MIB}`],
+  models: square,
 })
 /** Room for the answers of all clients at once, so that none is refused for lack of it. */
 const roomy = server('models that answer any number of times, on 4 GiB', {
-  flags: [`--memory-limit=${4096 * MIB}`], models: square,
+  flags: [`--memory-limit=${4096 * MIB}`],
+  models: square,
 })
 
 /** Memory of a process beyond its charges: code, threads, and buffers kept for the next request. */
@@ -127,7 +129,10 @@ export const rows = [
         [
           t.grpcPort,
           generous(
-            STREAM, framed(message(ENDLESS)), header('content-type', 'application/grpc'), header('te', 'trailers'),
+            STREAM,
+            framed(message(ENDLESS)),
+            header('content-type', 'application/grpc'),
+            header('te', 'trailers'),
           ),
         ],
       ]
@@ -141,10 +146,13 @@ export const rows = [
       }
       let charged = 0
       const { worstMs } = await t.health(() =>
-        until(async () => {
-          charged = Math.max(charged, await used(t))
-          return (await cancelled(t)) - begun >= INSTANCES
-        }, { seconds: 30 }),
+        until(
+          async () => {
+            charged = Math.max(charged, await used(t))
+            return (await cancelled(t)) - begun >= INSTANCES
+          },
+          { seconds: 30 },
+        ),
       )
       const peak = t.rssMiB() - before
       const given = (await cancelled(t)) - begun
@@ -205,7 +213,11 @@ export const rows = [
     measures: true,
     async run(t) {
       const count = 20_000
-      const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
+      const {
+        ms,
+        result: beside,
+        unknown,
+      } = await judgedHold(t, HOLD_MS_MAX, async () => {
         const answer = await t.post('/v2/models/square/generate_stream', JSON.stringify({ IN: count }))
         const came = answer.text.split('data: {"OUT":').length - 1
         t.check(

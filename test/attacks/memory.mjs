@@ -25,12 +25,15 @@ const waiting = (t) => t.metric('nereid_memory_waiting')
  */
 async function waitedOut(t, each = () => {}) {
   let has = false
-  return until(async () => {
-    await each()
-    const now = await waiting(t)
-    has ||= now > 0
-    return has && now === 0
-  }, { everyMs: 50 })
+  return until(
+    async () => {
+      await each()
+      const now = await waiting(t)
+      has ||= now > 0
+      return has && now === 0
+    },
+    { everyMs: 50 },
+  )
 }
 
 /** Waits until what an attack held is given back, at most some seconds. */
@@ -165,7 +168,10 @@ export const rows = [
         ),
       )
       const peak = t.rssMiB() - before
-      t.check(result.every((status) => status >= 400), `statuses ${[...new Set(result)].join(', ')}`)
+      t.check(
+        result.every((status) => status >= 400),
+        `statuses ${[...new Set(result)].join(', ')}`,
+      )
       t.check(peak < LIMIT_MIB, `resident memory grew by ${peak.toFixed(0)} MiB`)
       return (
         `+${peak.toFixed(0)} MiB, statuses ${[...new Set(result)].join(', ')}, health at worst ` +
@@ -212,8 +218,11 @@ export const rows = [
       const path = '/v2/models/identity_uint8/infer'
       const length = 16 * MIB
       const ofHttp = Buffer.concat([
-        Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), Buffer.from([1, 1]), Buffer.from('x'),
-        field('content-length', String(length))
+        Buffer.from([0x83, 0x86, 0x04, path.length]),
+        Buffer.from(path),
+        Buffer.from([1, 1]),
+        Buffer.from('x'),
+        field('content-length', String(length)),
       ])
       const prefix = Buffer.alloc(5)
       prefix.writeUInt32BE(length, 1)
@@ -224,7 +233,9 @@ export const rows = [
         const body = isGrpc ? Buffer.concat([prefix, Buffer.alloc(length - 1)]) : Buffer.alloc(length - 1)
         await socket.send(
           Buffer.concat([
-            hello(), frame(HEADERS, END_HEADERS, 1, isGrpc ? call() : ofHttp), dataFrames(1, body, false)
+            hello(),
+            frame(HEADERS, END_HEADERS, 1, isGrpc ? call() : ofHttp),
+            dataFrames(1, body, false),
           ]),
         )
         holders.push({ isGrpc, socket })
@@ -265,7 +276,10 @@ export const rows = [
       t.check(held > 200, `they held ${held.toFixed(0)} MiB only`)
       t.check(early === 0, `${early} were reset while nobody waited`)
       t.check(waited > 3, `only ${waited} of 8 waited at once`)
-      t.check(statuses.every((status) => status === '500'), `statuses ${statuses.join(', ')}`)
+      t.check(
+        statuses.every((status) => status === '500'),
+        `statuses ${statuses.join(', ')}`,
+      )
       t.check(
         gone.some(({ isGrpc }) => isGrpc) && gone.some(({ isGrpc }) => !isGrpc),
         `${gone.filter(({ isGrpc }) => isGrpc).length} of gRPC and ` +
@@ -292,7 +306,10 @@ export const rows = [
         ),
       )
       const peak = t.rssMiB() - before
-      t.check(result.every((status) => status === 500 || status === 503), `statuses ${[...new Set(result)].join(', ')}`)
+      t.check(
+        result.every((status) => status === 500 || status === 503),
+        `statuses ${[...new Set(result)].join(', ')}`,
+      )
       t.check(peak < LIMIT_MIB + 64, `resident memory grew by ${peak.toFixed(0)} MiB`)
       t.check((await used(t)) === 0, 'charges are left')
       return (
@@ -304,7 +321,7 @@ export const rows = [
   {
     attack: 'bodies of 60 MiB when the system has 256 MiB of address space left',
     limit:
-      'No allocation of a request\'s size ends the process (`SlabPool::get`, `tensor::allowance`): the answer is ' +
+      "No allocation of a request's size ends the process (`SlabPool::get`, `tensor::allowance`): the answer is " +
       '503. All allocations leave room for threads and V8 (`memory::room::RESERVED_BYTES`).',
     server: fresh(standard),
     async run(t) {
@@ -335,7 +352,8 @@ export const rows = [
       execFileSync('prlimit', ['--pid', String(t.pid), '--as=unlimited:'])
       t.check(refused > 6 && refused < 12, `${refused} of 12 were refused`)
       t.check(
-        inflated.every((status) => status === 500 || status === 503), `statuses ${[...new Set(inflated)].join(', ')}`,
+        inflated.every((status) => status === 500 || status === 503),
+        `statuses ${[...new Set(inflated)].join(', ')}`,
       )
       t.check(left > 16, `${left.toFixed(0)} MiB of address space were left to threads and V8`)
       t.check(listed === 200, `the index of the repository answered ${listed}`)

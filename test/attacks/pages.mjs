@@ -22,7 +22,8 @@ const MARKUP = [
   'a\n\nevent: now\ndata: {}\n\n',
 ]
 const asJson = JSON.stringify({
-  backend: 'identity', input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }],
+  backend: 'identity',
+  input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }],
   output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [1] }],
 })
 const parameter = (key, value) => field(3, Buffer.concat([field(1, key), field(2, value)]))
@@ -30,10 +31,13 @@ const parameter = (key, value) => field(3, Buffer.concat([field(1, key), field(2
 /** Loads a model over gRPC, where a name may be any text. */
 const load = (t, name, configuration) =>
   call(
-    t.grpcPort, 'RepositoryModelLoad',
+    t.grpcPort,
+    'RepositoryModelLoad',
     framed(
       Buffer.concat([
-        field(2, name), parameter('config', field(3, configuration)), parameter('file:1/anything', field(4, 'anything'))
+        field(2, name),
+        parameter('config', field(3, configuration)),
+        parameter('file:1/anything', field(4, 'anything')),
       ]),
     ),
   )
@@ -73,7 +77,8 @@ export const rows = [
         for (const made of [name, `refused${i}`]) mkdirSync(join(t.root, made, '1'), { recursive: true })
         const loaded = await load(t, name, asJson)
         t.check(
-          loaded.status === 0, `a model with this name is not loaded, which this row wants: ${name}: ${loaded.message}`,
+          loaded.status === 0,
+          `a model with this name is not loaded, which this row wants: ${name}: ${loaded.message}`,
         )
         const refused = await load(t, `refused${i}`, asJson.replace('"identity"', JSON.stringify(markup)))
         t.check(refused.status !== 0, 'a backend that is none is loaded')
@@ -86,7 +91,8 @@ export const rows = [
       t.check(!text.includes('alert'), 'the page holds names of models')
       const policy = headers.get('content-security-policy') ?? ''
       t.check(
-        policy.startsWith("default-src 'none'; script-src 'self';") && !policy.includes('unsafe'), `policy: ${policy}`,
+        policy.startsWith("default-src 'none'; script-src 'self';") && !policy.includes('unsafe'),
+        `policy: ${policy}`,
       )
       const json = await page(t, '/', {})
       t.check(
@@ -96,10 +102,14 @@ export const rows = [
       )
       const events = await firstEvents(t)
       t.check(
-        events.every(([name]) => ['hello', 'index', 'now', 'slowest', 'log'].includes(name)), 'an event is of a client',
+        events.every(([name]) => ['hello', 'index', 'now', 'slowest', 'log'].includes(name)),
+        'an event is of a client',
       )
       const index = events.find(([name]) => name === 'index')?.[1] ?? []
-      t.check(names.every((name) => index.some((row) => row.name === name)), 'the index has not all names')
+      t.check(
+        names.every((name) => index.some((row) => row.name === name)),
+        'the index has not all names',
+      )
       return `${2 * MARKUP.length} texts, ${events.length} events`
     },
   },
@@ -110,8 +120,15 @@ export const rows = [
       'has one path, which is compared unchanged (`frontend::table::routes`).',
     async run(t) {
       const hosts = [
-        'evil.example/x', 'a"b', '<script>', 'user@evil.example', 'a\tb', 'x'.repeat(60_000), '[::1]:1/', 'a:b:c',
-        '%3Cscript%3E'
+        'evil.example/x',
+        'a"b',
+        '<script>',
+        'user@evil.example',
+        'a\tb',
+        'x'.repeat(60_000),
+        '[::1]:1/',
+        'a:b:c',
+        '%3Cscript%3E',
       ]
       let answers = 0
       for (const host of hosts) {
@@ -124,8 +141,13 @@ export const rows = [
         answers += 1
       }
       for (const path of [
-        '/docs/../v2/logging', '/docs/..%2f..%2fetc/passwd', '/docs/page.js/', '//', '/%64ocs', '/docs%00',
-        '/docs/page.map'
+        '/docs/../v2/logging',
+        '/docs/..%2f..%2fetc/passwd',
+        '/docs/page.js/',
+        '//',
+        '/%64ocs',
+        '/docs%00',
+        '/docs/page.map',
       ]) {
         const socket = await t.socket()
         await socket.send(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)

@@ -13,7 +13,8 @@ const INPUT = ['INPUT0', 'TYPE_INT32', [16]]
 const OUTPUT = ['OUTPUT0', 'TYPE_INT32', [16]]
 const parameter = (key, value) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`
 const model = (more, files = {}) => ({
-  config: config('python', 0, [INPUT], [OUTPUT], more), files: { '1/model.py': 'raise SystemExit\n', ...files },
+  config: config('python', 0, [INPUT], [OUTPUT], more),
+  files: { '1/model.py': 'raise SystemExit\n', ...files },
 })
 
 /** One entry of a tar archive: type, name, contents, what a link points to. */
@@ -26,7 +27,13 @@ function entry(type, name, contents = '', to = '', size = contents.length) {
   header.write(type, 156)
   header.write(to, 157, 100)
   header.write('ustar\u000000', 257)
-  header.write(`${header.reduce((sum, byte) => sum + byte, 0).toString(8).padStart(6, '0')}\0 `, 148)
+  header.write(
+    `${header
+      .reduce((sum, byte) => sum + byte, 0)
+      .toString(8)
+      .padStart(6, '0')}\0 `,
+    148,
+  )
   return Buffer.concat([header, Buffer.from(contents), Buffer.alloc((512 - (contents.length % 512)) % 512)])
 }
 
@@ -41,12 +48,13 @@ const ARCHIVES = {
   up: [archive(entry('0', '../../../../../../../../evil', 'x')), /its entry '[./evil]*' leads out of the archive/],
   absolute: [archive(entry('0', join(outside, 'evil'), 'x')), /leads out of the archive/],
   link: [
-    archive(entry('2', 'bin', '', outside), entry('0', 'bin/evil', 'x')), /its entry 'bin' links out of the archive/
+    archive(entry('2', 'bin', '', outside), entry('0', 'bin/evil', 'x')),
+    /its entry 'bin' links out of the archive/,
   ],
   hard: [archive(entry('1', 'passwd', '', '/etc/passwd')), /its entry 'passwd' links out of the archive/],
   stairs: [
     archive(entry('0', 'a/b/x'), entry('2', 'a/b/l', '', '../..'), entry('2', 'm', '', 'a/b/l/..')),
-    /links out of the archive/
+    /links out of the archive/,
   ],
   through: [archive(entry('2', 'd', '', 'e'), entry('0', 'd/evil', 'x')), /its entry 'd' is there twice/],
   name: [archive(entry('L', '././@LongLink', '', '', 2 ** 30)), /an entry's name and attributes have 1073741824 bytes/],
@@ -58,15 +66,16 @@ const ARCHIVES = {
       entry('0', 'zeros', '', '', 2 ** 33 - 1),
       ...Array.from({ length: 9 }, () => entry('0', 'zeros', '', '', 2 ** 33 - 1)),
     ),
-    /archive_read_open_filename\(\) failed\.|has more than/
+    /archive_read_open_filename\(\) failed\.|has more than/,
   ],
   cut: [
-    archive(entry('0', 'bin/activate', 'x'.repeat(5000))).subarray(0, 30), /archive_read_open_filename\(\) failed\./
+    archive(entry('0', 'bin/activate', 'x'.repeat(5000))).subarray(0, 30),
+    /archive_read_open_filename\(\) failed\./,
   ],
   empty: [Buffer.alloc(0), /archive_read_open_filename\(\) failed\./],
   nothing: [
     archive(entry('0', 'bin/python', '')),
-    /bin\/activate does not exist\. The Python environment should contain an 'activate' script\./
+    /bin\/activate does not exist\. The Python environment should contain an 'activate' script\./,
   ],
 }
 
@@ -77,18 +86,20 @@ const SETTINGS = {
   file_up: [model('default_model_filename: "../../../outside.py"\n'), /must stay inside the version directory/],
   file_absolute: [model('default_model_filename: "/etc/passwd.py"\n'), /must stay inside the version directory/],
   environment_elsewhere: [
-    model(parameter('EXECUTION_ENV_PATH', '/usr')), /is neither in the model repository nor below a root/
+    model(parameter('EXECUTION_ENV_PATH', '/usr')),
+    /is neither in the model repository nor below a root/,
   ],
   environment_up: [
     model(parameter('EXECUTION_ENV_PATH', '$$TRITON_MODEL_DIRECTORY/../../../../../../usr')),
-    /is neither in the model repository nor below a root|Failed to get the canonical path/
+    /is neither in the model repository nor below a root|Failed to get the canonical path/,
   ],
   first_segment: [
     model(parameter('nereid.python.shm-default-byte-size', '9223372036854775807')),
-    /shm-default-byte-size 1099511627776 is more than shm-max-byte-size/
+    /shm-default-byte-size 1099511627776 is more than shm-max-byte-size/,
   ],
   small_segment: [
-    model(parameter('nereid.python.shm-default-byte-size', '-1')), /shm-default-byte-size can't be smaller than 4 MiBs/
+    model(parameter('nereid.python.shm-default-byte-size', '-1')),
+    /shm-default-byte-size can't be smaller than 4 MiBs/,
   ],
   no_number: [model(parameter('nereid.python.execute-timeout-ms', '1e9')), null],
   huge_number: [model(parameter('nereid.python.memory-limit-bytes', '9'.repeat(30))), /Invalid argument: stol/],
@@ -98,8 +109,9 @@ const SETTINGS = {
 
 const explicit = server('Python models', {
   flags: [
-    '--model-control-mode=explicit', '--load-model=simple',
-    '--backend-config=python,python-executable=/nonexistent/python'
+    '--model-control-mode=explicit',
+    '--load-model=simple',
+    '--backend-config=python,python-executable=/nonexistent/python',
   ],
   models: (root) => {
     for (const [name, [bytes]] of Object.entries(ARCHIVES))
@@ -142,7 +154,8 @@ export const rows = [
       for (const [name, [, text]] of Object.entries(SETTINGS)) {
         // Valid configurations fail at the interpreter, which this server does not have.
         await load(
-          t, name,
+          t,
+          name,
           text ??
             /Python backend: no usable interpreter: \/nonexistent\/python cannot be started: .* \(chosen by --backend-config=python,python-executable\)/,
         )

@@ -42,7 +42,12 @@ const python = server('Python models that run code', {
   env: pythonModels(),
   models: (root) => {
     const io = [[['CODE', 'TYPE_STRING', [1]]], [['OUT', 'TYPE_STRING', [1]]]]
-    for (const [name, count] of [['one', 1], ['other', 1], ['some', 8], ['poisoned', 1]]) {
+    for (const [name, count] of [
+      ['one', 1],
+      ['other', 1],
+      ['some', 8],
+      ['poisoned', 1],
+    ]) {
       const more = `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
       writeModel(root, name, { config: config('python', 0, ...io, more), files: { '1/model.py': CODE } })
     }
@@ -103,7 +108,8 @@ export const rows = [
     server: python,
     run: (t) =>
       bounded(
-        t, 'some',
+        t,
+        'some',
         'answer = text("deep")\nr = call("some", code, 2000000).exec()\nif r.has_error(): raise ' +
           'ValueError(r.error().message())',
         /^500 .*timeout expired/s,
@@ -123,7 +129,8 @@ export const rows = [
           `open(${JSON.stringify(place + mine)}, "w").close()\nwhile not ` +
           `os.path.exists(${JSON.stringify(place + whose)}): time.sleep(0.01)`
         return run(
-          t, mine,
+          t,
+          mine,
           `${meets}\nr = call(${JSON.stringify(model)}, "pass").exec()\nif r.has_error(): answer = ` +
             'text(r.error().message())',
         )
@@ -148,7 +155,8 @@ export const rows = [
     server: python,
     run: (t) =>
       bounded(
-        t, 'one',
+        t,
+        'one',
         `for _ in range(${t.volume(5000, 100_000)}): keep.append(call("some", ` +
           '"pass").exec(decoupled=True))\nkeep.clear()',
         /^(200|500) /,
@@ -160,7 +168,8 @@ export const rows = [
     server: python,
     run: (t) =>
       bounded(
-        t, 'one',
+        t,
+        'one',
         'f = pb_utils.MetricFamily(name="many", description="", kind=pb_utils.MetricFamily.GAUGE)\nfor i in ' +
           'range(1000000): keep.append(f.Metric(labels={"i": str(i)}))',
         /^500 .*TritonModelException/s,
@@ -172,7 +181,9 @@ export const rows = [
     server: python,
     run: (t) =>
       bounded(
-        t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor(f"T{i}", np.zeros(1)) for i in range(100000)])',
+        t,
+        'one',
+        'answer = pb_utils.InferenceResponse([pb_utils.Tensor(f"T{i}", np.zeros(1)) for i in range(100000)])',
         /^500 /,
       ),
   },
@@ -182,7 +193,9 @@ export const rows = [
     server: python,
     run: (t) =>
       bounded(
-        t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(3 << 30, np.uint8))])',
+        t,
+        'one',
+        'answer = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(3 << 30, np.uint8))])',
         /^(500|503) /,
       ),
   },
@@ -195,7 +208,7 @@ export const rows = [
   {
     attack: 'a Python model that logs and prints a gigabyte each',
     limit:
-      'The log accepts a limited number of output bytes each second (B-PYR-10). A line of the model\'s `Logger` has ' +
+      "The log accepts a limited number of output bytes each second (B-PYR-10). A line of the model's `Logger` has " +
       'at most `MESSAGE_BYTES_MAX`, with any number of lines.',
     server: python,
     async run(t) {
@@ -258,7 +271,7 @@ export const rows = [
     async run(t) {
       const deaths = t.volume(6, 9)
       let refused = 0
-      for (let ended = 0; ended < deaths; ) {
+      for (let ended = 0; ended < deaths;) {
         const { status, said } = await run(t, 'poisoned', 'os._exit(3)')
         t.check(
           /^500 .*is not healthy|^503 .*started again/s.test(`${status} ${said}`),

@@ -66,7 +66,8 @@ export const rows = [
         const key = keyOf(file)
         for (const name of names) {
           const { status } = await t.post(
-            `/v2/systemsharedmemory/region/${name}/register`, JSON.stringify({ key, byte_size: size }),
+            `/v2/systemsharedmemory/region/${name}/register`,
+            JSON.stringify({ key, byte_size: size }),
           )
           t.check(status === 200, `registering answered ${status}`)
         }
@@ -87,14 +88,30 @@ export const rows = [
     server: shared,
     async run(t) {
       let wrong = 0
-      for (const [from, to] of [[0, 1], [1, 0], [0, 4096], [4096, 0], [0, 0]]) {
+      for (const [from, to] of [
+        [0, 1],
+        [1, 0],
+        [0, 4096],
+        [4096, 0],
+        [0, 0],
+      ]) {
         const all = Buffer.from(Array.from({ length: SIZE + 4096 }, (_, i) => i % 251))
         await withRegion(t, 'overlap', all, async (file) => {
           const answer = await infer(
-            t, 'identity_uint8', 'UINT8', SIZE, place('overlap', SIZE, from), place('overlap', SIZE, to),
+            t,
+            'identity_uint8',
+            'UINT8',
+            SIZE,
+            place('overlap', SIZE, from),
+            place('overlap', SIZE, to),
           )
           t.check(answer.status === 200, `status ${answer.status}`)
-          if (!readFileSync(file).subarray(to, to + SIZE).equals(all.subarray(from, from + SIZE))) wrong += 1
+          if (
+            !readFileSync(file)
+              .subarray(to, to + SIZE)
+              .equals(all.subarray(from, from + SIZE))
+          )
+            wrong += 1
         })
       }
       t.check(wrong === 0, `${wrong} outputs are wrong`)
@@ -110,14 +127,21 @@ export const rows = [
       return withRegion(t, 'truncated', contents, async (file) => {
         const asked = Array.from({ length: 8 }, () =>
           infer(
-            t, 'identity_uint8', 'UINT8', SIZE * 8, place('truncated', SIZE * 8, 0),
+            t,
+            'identity_uint8',
+            'UINT8',
+            SIZE * 8,
+            place('truncated', SIZE * 8, 0),
             place('truncated', SIZE * 8, SIZE * 8),
           ),
         )
         await new Promise((resolve) => setTimeout(resolve, 3))
         truncateSync(file, 4096)
         const statuses = (await Promise.all(asked)).map((a) => a.status)
-        t.check(statuses.every((s) => s === 200 || s === 400), `statuses ${statuses}`)
+        t.check(
+          statuses.every((s) => s === 200 || s === 400),
+          `statuses ${statuses}`,
+        )
         return `statuses ${[...new Set(statuses)].sort().join(', ')}`
       })
     },
@@ -151,7 +175,10 @@ export const rows = [
         } finally {
           await worker.terminate()
         }
-        t.check(Object.keys(counts).every((s) => s === '200' || s === '400'), `statuses ${Object.keys(counts)}`)
+        t.check(
+          Object.keys(counts).every((s) => s === '200' || s === '400'),
+          `statuses ${Object.keys(counts)}`,
+        )
         t.check(broken === 0, `${broken} answers with lengths that lead nowhere`)
         t.check((counts[200] ?? 0) > 0 && (counts[400] ?? 0) > 0, `it did not try: ${JSON.stringify(counts)}`)
         return `${counts[200]} answers 200, ${counts[400]} answers 400, none wrong`

@@ -1,7 +1,14 @@
 /** Repositories that hold what is no model, and requests that change them with more text than anybody reads. */
 import { execFileSync } from 'node:child_process'
 import {
-  existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, truncateSync, writeFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
 } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -14,7 +21,10 @@ import { pause, until } from './lib/wait.mjs'
 
 const MODEL = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16]]])
 const LABELLED = config(
-  'identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16], 'label_filename: "labels.txt"']],
+  'identity',
+  0,
+  [['INPUT0', 'TYPE_INT32', [16]]],
+  [['OUTPUT0', 'TYPE_INT32', [16], 'label_filename: "labels.txt"']],
 )
 const fifo = (path) => execFileSync('mkfifo', [path])
 
@@ -33,14 +43,15 @@ const ODD = {
   ],
   labels_fifo: [
     (at) => (writeFileSync(join(at, 'config.pbtxt'), LABELLED), fifo(join(at, 'labels.txt'))),
-    /labels\.txt: Not a regular file/
+    /labels\.txt: Not a regular file/,
   ],
   labels_device: [
     (at) => (writeFileSync(join(at, 'config.pbtxt'), LABELLED), symlinkSync('/dev/zero', join(at, 'labels.txt'))),
     /labels\.txt: Not a regular file/,
   ],
   model_fifo: [
-    (at) => fifo(join(at, '1/model.onnx')), /is a FIFO; a version directory may hold files and directories only/
+    (at) => fifo(join(at, '1/model.onnx')),
+    /is a FIFO; a version directory may hold files and directories only/,
   ],
   weights_fifo: [
     (at) => (writeFileSync(join(at, '1/model.onnx'), addSub()), fifo(join(at, '1/weights'))),
@@ -61,7 +72,7 @@ const ODD = {
       fifo(join(at, '1')),
       writeFileSync(join(at, 'config.pbtxt'), MODEL)
     ),
-    /at least one version/
+    /at least one version/,
   ],
   // Two ways back at each of three levels: 2^32 paths for a walk that follows them all.
   loops: [
@@ -92,7 +103,7 @@ const SUMMED = {
   passwd: [(at) => symlinkSync('/etc/passwd', at), /read passwd: it is outside the model's directory/],
   terabyte: [
     (at) => (writeFileSync(at, ''), truncateSync(at, 2 ** 40)),
-    /the checksum of file terabyte, which has 1099511627776 bytes, is too much/
+    /the checksum of file terabyte, which has 1099511627776 bytes, is too much/,
   ],
   long: [(at) => (writeFileSync(at, ''), truncateSync(at, 2 ** 31)), /Mismatched MD5 hash for file long, expect: 0/],
 }
@@ -121,7 +132,10 @@ const explicit = server('odd files', {
 const polling = fresh(
   server('odd files, polled', {
     flags: [
-      '--exit-on-error=false', '--strict-readiness=false', '--model-control-mode=poll', '--repository-poll-secs=1'
+      '--exit-on-error=false',
+      '--strict-readiness=false',
+      '--model-control-mode=poll',
+      '--repository-poll-secs=1',
     ],
     models: writeOdd,
   }),
@@ -181,7 +195,10 @@ export const rows = [
       // Two polls.
       const { worstMs } = await t.health(() => pause(2500))
       const index = JSON.parse((await t.post('/v2/repository/index', '{}')).text)
-      t.check(index.some((m) => m.name === 'simple' && m.state === 'READY'), 'simple is not ready')
+      t.check(
+        index.some((m) => m.name === 'simple' && m.state === 'READY'),
+        'simple is not ready',
+      )
       t.check(
         !index.some((m) => m.name === 'itself' || m.name === 'no_model'),
         'a loop of links or a FIFO is listed as a model',
@@ -192,7 +209,7 @@ export const rows = [
   {
     attack: 'checksums of FIFOs, devices, files of the machine, a terabyte, 2 GiB, 40,000 files and by 30,000 agents',
     limit:
-      'Files must be regular files inside the model\'s directory. A load has at most `CHECKSUM_BYTES_MAX` and ' +
+      "Files must be regular files inside the model's directory. A load has at most `CHECKSUM_BYTES_MAX` and " +
       '`CHECKSUM_FILES_MAX`, with at most `AGENTS_MAX` agents. Other requests are answered between the parts of a ' +
       'file.',
     server: explicit,
@@ -203,7 +220,8 @@ export const rows = [
         const printed = t.printedBytes
         const answer = await t.post(`/v2/repository/models/sum_${name}/load`, '{}')
         t.check(
-          answer.text.includes('failed to poll from model repository'), `${name}: ${answer.status} ${answer.text}`,
+          answer.text.includes('failed to poll from model repository'),
+          `${name}: ${answer.status} ${answer.text}`,
         )
         // The log may come after the answer.
         const isTold = await until(() => text.test(t.printedSince(printed)), { seconds: 5, everyMs: 2 })

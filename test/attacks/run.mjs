@@ -151,10 +151,19 @@ const USAGE = 'node test/attacks/run.mjs [--only=TEXT] [-v] [--nightly] [--phase
 
 if (workerData?.laneOptions !== undefined) await serveLane()
 else if (isMainThread && process.argv[1] === fileURLToPath(import.meta.url)) {
-  const { only = null, phase = null, verbose, nightly, help } = parseArgs({
+  const {
+    only = null,
+    phase = null,
+    verbose,
+    nightly,
+    help,
+  } = parseArgs({
     options: {
-      only: { type: 'string' }, phase: { type: 'string' }, verbose: { type: 'boolean', short: 'v' },
-      nightly: { type: 'boolean' }, help: { type: 'boolean', short: 'h' },
+      only: { type: 'string' },
+      phase: { type: 'string' },
+      verbose: { type: 'boolean', short: 'v' },
+      nightly: { type: 'boolean' },
+      help: { type: 'boolean', short: 'h' },
     },
   }).values
   if (help) {

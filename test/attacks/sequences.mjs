@@ -35,18 +35,18 @@ const growing = server('a model whose states grow, on 64 MiB', {
   flags: [`--memory-limit=${MEMORY_MIB * MIB}`],
   models: (root) => {
     const graph = model({
-        nodes: [
-          node('Identity', ['INPUT'], ['OUTPUT']),
-          node('Concat', ['STATE', 'STATE', 'INPUT'], ['STATE_OUT'], { axis: 0 })
-        ],
+      nodes: [
+        node('Identity', ['INPUT'], ['OUTPUT']),
+        node('Concat', ['STATE', 'STATE', 'INPUT'], ['STATE_OUT'], { axis: 0 }),
+      ],
       inputs: [value('INPUT', TYPE.INT32, [1]), value('STATE', TYPE.INT32, ['n'])],
       outputs: [value('OUTPUT', TYPE.INT32, [1]), value('STATE_OUT', TYPE.INT32, ['m'])],
     })
     const tensors = [[['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]]]
     const state = '{ input_name: "STATE" output_name: "STATE_OUT" data_type: TYPE_INT32 dims: [ -1 ] }'
-      const more =
-        `sequence_batching { max_sequence_idle_microseconds: 3600000000 state [ ${state} ] oldest { ` +
-        'max_candidate_sequences: 100000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
+    const more =
+      `sequence_batching { max_sequence_idle_microseconds: 3600000000 state [ ${state} ] oldest { ` +
+      'max_candidate_sequences: 100000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
     writeModel(root, 'grows', { config: config('onnxruntime', 0, ...tensors, more), versions: { 1: graph } })
   },
 })
@@ -65,7 +65,8 @@ async function grow(t, sequences, requests) {
         for (let id = 1 + part; id <= sequences; id += SOCKETS) {
           for (let i = from; i < to; i += 1) {
             const flags = `"sequence_start":${i === 0},"sequence_end":${i === requests}`
-            const text = `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1],"data":[1]}],` +
+            const text =
+              `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1],"data":[1]}],` +
               `"parameters":{"sequence_id":${id},${flags}}}`
             raw.send(`POST /v2/models/grows/infer HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n${text}`)
             const answer = await raw.answer()
@@ -160,7 +161,8 @@ export const rows = [
       for (let i = 0; i < 50; i += 1) {
         const answer = await t.post('/v2/models/sums/infer', body(`${i}${'x'.repeat(ID_BYTES)}`, START))
         t.check(
-          answer.status >= 400 && answer.text.length < 8192, `status ${answer.status}, ${answer.text.length} bytes`,
+          answer.status >= 400 && answer.text.length < 8192,
+          `status ${answer.status}, ${answer.text.length} bytes`,
         )
       }
       const grown = t.rssMiB() - before

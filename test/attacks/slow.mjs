@@ -15,7 +15,10 @@ const HEALTH = 'GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n'
 
 /** The header block of an inference over h2c. */
 const inferBlock = Buffer.concat([
-  Buffer.from([0x83, 0x86, 0x04, INFER.length]), Buffer.from(INFER), Buffer.from([0x01, 1]), Buffer.from('x'),
+  Buffer.from([0x83, 0x86, 0x04, INFER.length]),
+  Buffer.from(INFER),
+  Buffer.from([0x01, 1]),
+  Buffer.from('x'),
 ])
 const onStream = (block) => Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 1, block)])
 
@@ -23,7 +26,8 @@ const onStream = (block) => Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 
 const kinds = {
   'HTTP/1.1': {
     first: [Buffer.from(`POST ${INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: ${BODY_BYTES}\r\n\r\n`)],
-    byte: Buffer.from(' '), port: (t) => t.httpPort,
+    byte: Buffer.from(' '),
+    port: (t) => t.httpPort,
   },
   h2c: { first: [onStream(inferBlock)], byte: frame(0, 0, 1, Buffer.from(' ')), port: (t) => t.httpPort },
   // A message that does not end, and an empty one, which is answered while the stream goes on.
@@ -33,7 +37,8 @@ const kinds = {
       prefix.writeUInt32BE(bytes, 1)
       return Buffer.concat([onStream(call()), frame(0, 0, 1, prefix)])
     }),
-    byte: frame(0, 0, 1, Buffer.from([0])), port: (t) => t.grpcPort,
+    byte: frame(0, 0, 1, Buffer.from([0])),
+    port: (t) => t.grpcPort,
   },
 }
 
@@ -47,7 +52,10 @@ async function isHealthy(t) {
 }
 
 const isLive = (t) =>
-  grpcCall(t.grpcPort, 'ServerLive', Buffer.alloc(5)).then(({ status }) => status === 0, () => false)
+  grpcCall(t.grpcPort, 'ServerLive', Buffer.alloc(5)).then(
+    ({ status }) => status === 0,
+    () => false,
+  )
 
 const closed = (t, reason) => t.metric('nereid_connections_short_total', `reason="${reason}"`)
 
@@ -65,7 +73,8 @@ async function goodClient(t) {
 
 /** Clients that ask for a response of 12 MiB and never read it. */
 async function unread(t) {
-  const head = `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[${UNREAD_BYTES}],"parameters":` +
+  const head =
+    `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[${UNREAD_BYTES}],"parameters":` +
     `{"binary_data_size":${UNREAD_BYTES}}}],"parameters":{"binary_data_output":true}}`
   const socket = await t.socket()
   socket.socket.pause()
@@ -116,7 +125,8 @@ async function attack(t, kind) {
     const ended = (await closed(t, 'slow body')) - before
     t.check(ended > SLOW / 2, `${ended} slow connections were counted`)
     t.check(
-      held.length === 0 || (await closed(t, 'slow response')) >= held.length, 'responses that nobody reads are kept',
+      held.length === 0 || (await closed(t, 'slow response')) >= held.length,
+      'responses that nobody reads are kept',
     )
     const kept = (await Promise.all(good.map(({ ask }) => ask()))).filter(Boolean).length
     t.check(kept === GOOD, `${kept} of ${GOOD} good clients kept their connection`)

@@ -30,12 +30,14 @@ async function refused(t, bodies, path = PATH) {
 
 /** Texts in the binary form of BYTES. */
 const binary = (texts) =>
-  Buffer.concat(texts.map((text) => {
-    const element = Buffer.alloc(4 + text.length)
-    element.writeUInt32LE(text.length)
-    text.copy(element, 4)
-    return element
-  }))
+  Buffer.concat(
+    texts.map((text) => {
+      const element = Buffer.alloc(4 + text.length)
+      element.writeUInt32LE(text.length)
+      text.copy(element, 4)
+      return element
+    }),
+  )
 
 /** Infers with texts in the binary form, which no reader of JSON has seen. */
 function infer(t, model, name, shape, raw, parameters = {}) {
@@ -121,9 +123,11 @@ export const rows = [
     server: texts,
     run: (t) => {
       const documents = Array(1000).fill('a')
-      return refused(t, [
-        ['score', JSON.stringify({ model: 'rerank', text_1: 'x'.repeat(MIB), text_2: documents }), 400],
-      ], '/v1/score')
+      return refused(
+        t,
+        [['score', JSON.stringify({ model: 'rerank', text_1: 'x'.repeat(MIB), text_2: documents }), 400]],
+        '/v1/score',
+      )
     },
   },
   {
@@ -136,7 +140,7 @@ export const rows = [
     server: texts,
     run: (t) =>
       refused(t, [
-        ['a text of 10 MB', asked(`"${'the cat '.repeat(10 * MIB / 8)}"`), 400],
+        ['a text of 10 MB', asked(`"${'the cat '.repeat((10 * MIB) / 8)}"`), 400],
         ['brackets', asked('['.repeat(1e6)), 400],
         ['brackets in a field that is ignored', `{"model":"embed","x":${'['.repeat(1e6)}`, 400],
         ['broken UTF-8', Buffer.from(asked('"\xff\xfe"'), 'latin1'), 400],

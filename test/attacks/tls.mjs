@@ -37,9 +37,10 @@ const handshake = (t) =>
     const socket = connectTls(
       { host: '127.0.0.1', port: t.grpcPort, rejectUnauthorized: false, ALPNProtocols: ['h2'] },
       () => {
-      socket.destroy()
-      resolve(true)
-    })
+        socket.destroy()
+        resolve(true)
+      },
+    )
     socket.on('error', () => resolve(false))
   })
 
@@ -129,7 +130,11 @@ export const rows = [
     server: encrypted,
     measures: true,
     async run(t) {
-      const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
+      const {
+        ms,
+        result: beside,
+        unknown,
+      } = await judgedHold(t, HOLD_MS_MAX, async () => {
         const wanted = HANDSHAKES * seconds(t)
         const count = await handshakes(t, wanted, seconds(t))
         t.check(count === wanted, `${count} of ${wanted} handshakes`)
@@ -143,7 +148,11 @@ export const rows = [
     server: costly,
     measures: true,
     async run(t) {
-      const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
+      const {
+        ms,
+        result: beside,
+        unknown,
+      } = await judgedHold(t, HOLD_MS_MAX, async () => {
         const wanted = HANDSHAKES_RSA * seconds(t)
         const count = await handshakes(t, wanted, seconds(t))
         t.check(count === wanted, `${count} of ${wanted} handshakes`)
@@ -163,7 +172,10 @@ export const rows = [
         let best = null
         for (let i = 0; i < 6 && !(best?.here <= Math.max(2 * best?.there, 5)); i += 1) {
           const pair = {}
-          for (const [at, name] of [[other, 'there'], [t, 'here']]) {
+          for (const [at, name] of [
+            [other, 'there'],
+            [t, 'here'],
+          ]) {
             const wanted = HANDSHAKES_ELSEWHERE * seconds(t)
             const [p99, count] = await Promise.all([healthP99(t, seconds(t)), handshakes(at, wanted, seconds(t))])
             t.check(count === wanted, `${count} of ${wanted} handshakes`)
@@ -194,7 +206,8 @@ export const rows = [
     waits: true,
     async run(t) {
       const half = record(22, Buffer.concat([Buffer.from([1, 0, 1, 0xfc, 3, 3]), Buffer.alloc(200, 7)])).subarray(
-        0, 100,
+        0,
+        100,
       )
       const said = ['', half, HELLO]
       const all = Array.from({ length: 3 * SILENT }, (_, i) => raw(t, said[i % 3], 30_000))
@@ -259,7 +272,10 @@ export const rows = [
       const { worstMs } = await t.health(async () => {
         for (let i = 0; i < 600; i += 1) {
           const socket = connectTls({
-            host: '127.0.0.1', port: t.grpcPort, rejectUnauthorized: false, ALPNProtocols: ['h2'],
+            host: '127.0.0.1',
+            port: t.grpcPort,
+            rejectUnauthorized: false,
+            ALPNProtocols: ['h2'],
           })
           await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
           socket.on('error', () => {})
@@ -286,12 +302,20 @@ export const rows = [
     server: encrypted,
     async run(t) {
       const before = t.rssMiB()
-      const { result: said, worstMs } = await t.health(() => Promise.all([
-        ...Array.from({ length: 4 }, () => openssl(t, ['-tls1_3'], Array(300).fill('K'))),
-        ...Array.from({ length: 4 }, () => openssl(t, ['-tls1_2'], Array(50).fill('R'))),
-      ]))
-      t.check(said.slice(0, 4).every((text) => text.includes('KEYUPDATE')), 'openssl sent no key updates')
-      t.check(said.slice(4).every((text) => text.includes('RENEGOTIATING')), 'openssl asked for no renegotiation')
+      const { result: said, worstMs } = await t.health(() =>
+        Promise.all([
+          ...Array.from({ length: 4 }, () => openssl(t, ['-tls1_3'], Array(300).fill('K'))),
+          ...Array.from({ length: 4 }, () => openssl(t, ['-tls1_2'], Array(50).fill('R'))),
+        ]),
+      )
+      t.check(
+        said.slice(0, 4).every((text) => text.includes('KEYUPDATE')),
+        'openssl sent no key updates',
+      )
+      t.check(
+        said.slice(4).every((text) => text.includes('RENEGOTIATING')),
+        'openssl asked for no renegotiation',
+      )
       t.check(await handshake(t), 'a handshake afterwards')
       const grown = t.rssMiB() - before
       t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)

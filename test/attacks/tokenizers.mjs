@@ -6,7 +6,12 @@ import { server } from './lib/servers.mjs'
 
 const added = (count) =>
   Array.from({ length: count }, (_, i) => ({
-    id: 10_000 + i, content: `<extra_${i}>`, single_word: false, lstrip: false, rstrip: false, normalized: false,
+    id: 10_000 + i,
+    content: `<extra_${i}>`,
+    single_word: false,
+    lstrip: false,
+    rstrip: false,
+    normalized: false,
     special: false,
   }))
 const split = (Regex) => ({ pre_tokenizer: { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false } })
@@ -20,7 +25,8 @@ const ODD = {
   repeated: [split('((\\w{1000}){1000}){1000}'), /tokenizer\.json/],
   normalizer: [replace('(a+)+(?!b)'), /of a normalizer looks around or refers back/],
   template: [
-    { post_processor: { type: 'TemplateProcessing', single: [], pair: [], special_tokens: {} } }, /post-processor/,
+    { post_processor: { type: 'TemplateProcessing', single: [], pair: [], special_tokens: {} } },
+    /post-processor/,
   ],
   unigram: [{ model: { type: 'Unigram', unk_id: 7, vocab: [] } }, /tokenizer\.json/],
 }

@@ -6,7 +6,11 @@ import { server } from './lib/servers.mjs'
 import { until } from './lib/wait.mjs'
 
 const FLAGS = [
-  'level=TIMESTAMPS', 'level=TENSORS', 'rate=1', 'triton,log-frequency=1', 'triton,file=/nonexistent/trace.json'
+  'level=TIMESTAMPS',
+  'level=TENSORS',
+  'rate=1',
+  'triton,log-frequency=1',
+  'triton,file=/nonexistent/trace.json',
 ]
 const traced = server('traces of everything', { flags: FLAGS.map((setting) => `--trace-config=${setting}`) })
 

@@ -7,16 +7,21 @@ import { until } from './lib/wait.mjs'
 
 const DEEP = 100_000
 const FILES = {
-  xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt',
+  xgboost: 'xgboost.model',
+  xgboost_json: 'xgboost.json',
+  xgboost_ubj: 'xgboost.ubj',
+  lightgbm: 'model.txt',
   treelite_checkpoint: 'checkpoint.tl',
 }
 
 /** An XGBoost model of one tree; leaves have no children. */
 function json({ left, right, more = '', features = '2' }) {
   const list = (of) => JSON.stringify(left.map(of))
-  const tree = `{"left_children":${JSON.stringify(left)},"right_children":${JSON.stringify(right)},` +
+  const tree =
+    `{"left_children":${JSON.stringify(left)},"right_children":${JSON.stringify(right)},` +
     `"split_indices":${list(() => 0)},"split_conditions":${list(() => 0.5)},"default_left":${list(() => 0)}${more}}`
-  const learner = `"gradient_booster":{"name":"gbtree","model":{"trees":[${tree}],"tree_info":[0]}},` +
+  const learner =
+    `"gradient_booster":{"name":"gbtree","model":{"trees":[${tree}],"tree_info":[0]}},` +
     `"learner_model_param":{"base_score":"5E-1","num_class":"0","num_feature":"${features}"},` +
     '"objective":{"name":"reg:squarederror"}'
   return Buffer.from(`{"learner":{${learner}}}`)
@@ -24,7 +29,8 @@ function json({ left, right, more = '', features = '2' }) {
 
 /** A path of `depth` comparisons, each with a leaf beside it. */
 function path(depth) {
-  const left = [], right = []
+  const left = [],
+    right = []
   for (let i = 0; i < depth; i++) {
     left.push(2 * i + 1, -1)
     right.push(2 * i + 2, -1)
@@ -50,8 +56,18 @@ const int = (value) => {
 /** LearnerModelParam, names, GBTreeModelParam and the head of a tree, as XGBoost's binary format has them. */
 const binary = (trees, nodes) =>
   Buffer.concat([
-    int(0), int(2), Buffer.alloc(128), long(16), Buffer.from('reg:squarederror'), long(6), Buffer.from('gbtree'),
-    int(trees), Buffer.alloc(156), int(1), int(nodes), Buffer.alloc(140)
+    int(0),
+    int(2),
+    Buffer.alloc(128),
+    long(16),
+    Buffer.from('reg:squarederror'),
+    long(6),
+    Buffer.from('gbtree'),
+    int(trees),
+    Buffer.alloc(156),
+    int(1),
+    int(nodes),
+    Buffer.alloc(140),
   ])
 
 /** Name → `model_type`, the file, and what its load says. */
@@ -59,20 +75,24 @@ const ODD = {
   empty: ['xgboost_json', Buffer.alloc(0), /byte 0: an object was expected/],
   brackets: ['xgboost_json', Buffer.from(`{"learner":${'['.repeat(5_000_000)}`), /byte \d+/],
   skipped: [
-    'xgboost_json', Buffer.from(`{"x":${'['.repeat(2_500_000)}${']'.repeat(2_500_000)}}`),
-    /there is no member 'learner'/
+    'xgboost_json',
+    Buffer.from(`{"x":${'['.repeat(2_500_000)}${']'.repeat(2_500_000)}}`),
+    /there is no member 'learner'/,
   ],
   ring: ['xgboost_json', json({ left: [1, 0, -1], right: [2, 2, -1] }), /node \d is the child of two nodes/],
   nowhere: [
-    'xgboost_json', json({ left: [4_000_000_000], right: [1] }),
-    /node \d+ is named as a child, and the tree has 1 nodes/
+    'xgboost_json',
+    json({ left: [4_000_000_000], right: [1] }),
+    /node \d+ is named as a child, and the tree has 1 nodes/,
   ],
   deep: ['xgboost_json', json(path(DEEP)), /a path of more than \d+ comparisons/],
   categories: [
     'xgboost_json',
     json({
-      left: [1, -1, -1], right: [2, -1, -1],
-      more: `,"split_type":[1,0,0],"categories_nodes":[0],"categories_segments":[0],"categories_sizes":[200000],` +
+      left: [1, -1, -1],
+      right: [2, -1, -1],
+      more:
+        `,"split_type":[1,0,0],"categories_nodes":[0],"categories_segments":[0],"categories_sizes":[200000],` +
         `"categories":[${Array.from({ length: 200_000 }, (_, i) => 2 * i)}]`,
     }),
     /a set of categories counts two for each run of neighbours/,
@@ -80,7 +100,8 @@ const ODD = {
   leaf_values: [
     'xgboost_json',
     json({
-      left: [1, -1, -1], right: [2, 0, 0],
+      left: [1, -1, -1],
+      right: [2, 0, 0],
       more: `,"tree_param":{"size_leaf_vector":"100000"},"leaf_weights":[${'0,'.repeat(99_999)}0]`,
     }),
     /its values are also those of another node/,
@@ -88,27 +109,49 @@ const ODD = {
   leaf_vectors: [
     'treelite_checkpoint',
     Buffer.concat([
-      int(4), int(0), int(0), Buffer.from([2, 2]), long(0), int(2), Buffer.from([2, 1]), int(1), long(1), int(3),
-      long(2), int(1), int(2_000_000_000), long(0), long(0), long(8), Buffer.from('identity'), Buffer.alloc(8), long(0),
-      long(0), int(0)
+      int(4),
+      int(0),
+      int(0),
+      Buffer.from([2, 2]),
+      long(0),
+      int(2),
+      Buffer.from([2, 1]),
+      int(1),
+      long(1),
+      int(3),
+      long(2),
+      int(1),
+      int(2_000_000_000),
+      long(0),
+      long(0),
+      long(8),
+      Buffer.from('identity'),
+      Buffer.alloc(8),
+      long(0),
+      long(0),
+      int(0),
     ]),
     /leaves of shape \[1, 2000000000\] for 3 classes or targets/,
   ],
   features: [
-    'xgboost_json', json({ left: [-1], right: [-1], features: '4000000000' }),
-    /the model has 4000000000 features, it may have 1 to \d+/
+    'xgboost_json',
+    json({ left: [-1], right: [-1], features: '4000000000' }),
+    /the model has 4000000000 features, it may have 1 to \d+/,
   ],
   ub_count: [
     'xgboost_ubj',
     Buffer.concat([Buffer.from('{L'), long(0).reverse(), Buffer.from('[$d#L'), Buffer.from('7fffffffffffffff', 'hex')]),
-    /are announced, and the file has 0 more|byte \d+/
+    /are announced, and the file has 0 more|byte \d+/,
   ],
   ub_nothing: [
-    'xgboost_ubj', Buffer.concat([Buffer.from('{U\u0001x[$Z#L'), Buffer.from('7fffffffffffffff', 'hex')]),
-    /a container whose elements have no bytes/
+    'xgboost_ubj',
+    Buffer.concat([Buffer.from('{U\u0001x[$Z#L'), Buffer.from('7fffffffffffffff', 'hex')]),
+    /a container whose elements have no bytes/,
   ],
   ub_nested: [
-    'xgboost_ubj', Buffer.from(`{U\u0001x${'['.repeat(5_000_000)}`), /more than \d+ containers inside each other/
+    'xgboost_ubj',
+    Buffer.from(`{U\u0001x${'['.repeat(5_000_000)}`),
+    /more than \d+ containers inside each other/,
   ],
   nodes: ['xgboost', binary(1, 2_000_000_000), /2000000000 × 20 bytes are announced, and the file has 0 more/],
   trees: ['xgboost', binary(2_000_000_000, 1), /are announced, and the file has 0 more/],
@@ -116,20 +159,33 @@ const ODD = {
   bits: [
     'lightgbm',
     lightgbm([
-      'num_leaves=2', 'num_cat=1', 'leaf_value=1 2', 'cat_boundaries=0 18446744073709551615', 'cat_threshold=1'
+      'num_leaves=2',
+      'num_cat=1',
+      'leaf_value=1 2',
+      'cat_boundaries=0 18446744073709551615',
+      'cat_threshold=1',
     ]),
-    /18446744073709551615 words of categories/
+    /18446744073709551615 words of categories/,
   ],
   lists: [
     'treelite_checkpoint',
     Buffer.concat([
-      int(4), int(0), int(0), Buffer.from([2, 2]), long(1), int(2), Buffer.from([1, 0]), int(1), long(2n ** 60n)
+      int(4),
+      int(0),
+      int(0),
+      Buffer.from([2, 2]),
+      long(1),
+      int(2),
+      Buffer.from([1, 0]),
+      int(1),
+      long(2n ** 60n),
     ]),
-    /a list of 1152921504606846976 items/
+    /a list of 1152921504606846976 items/,
   ],
   count: [
-    'treelite_checkpoint', Buffer.concat([int(4), int(0), int(0), Buffer.from([2, 2]), long(2n ** 63n)]),
-    /9223372036854775808 trees/
+    'treelite_checkpoint',
+    Buffer.concat([int(4), int(0), int(0), Buffer.from([2, 2]), long(2n ** 63n)]),
+    /9223372036854775808 trees/,
   ],
 }
 
@@ -156,7 +212,11 @@ const ROWS = 200_000
 const threaded = server('trees with many threads', {
   models: (root) =>
     writeTrees(
-      root, 'many', 'xgboost_json', json(path(1000)), ROWS,
+      root,
+      'many',
+      'xgboost_json',
+      json(path(1000)),
+      ROWS,
       `${parameter('cpu_nthread', THREADS)} instance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]`,
     ),
 })
@@ -165,7 +225,10 @@ const threaded = server('trees with many threads', {
 function longRows() {
   const values = Buffer.from(new Float32Array(2 * ROWS).fill(1).buffer)
   const input = {
-    name: 'input__0', shape: [ROWS, 2], datatype: 'FP32', parameters: { binary_data_size: values.length },
+    name: 'input__0',
+    shape: [ROWS, 2],
+    datatype: 'FP32',
+    parameters: { binary_data_size: values.length },
   }
   const outputs = [{ name: 'output__0', parameters: { binary_data: true } }]
   const head = Buffer.from(JSON.stringify({ inputs: [input], outputs }))
@@ -191,7 +254,8 @@ export const rows = [
         const answer = await t.post(`/v2/repository/models/${name}/load`, '{}')
         worst = Math.max(worst, performance.now() - from)
         t.check(
-          answer.status !== 200 && text.test(answer.text), `${name}: ${answer.status} ${answer.text.slice(0, 300)}`,
+          answer.status !== 200 && text.test(answer.text),
+          `${name}: ${answer.status} ${answer.text.slice(0, 300)}`,
         )
       }
       t.check(worst < 20_000, `the slowest load took ${worst} ms`)

@@ -31,7 +31,9 @@ beforeAll(async () => {
   writeText(join(directory, 'models'))
   const wanted = ['simple', 'simple_string', 'variable', 'repeat', 'slow_40', 'in_order', 'embed', 'rerank']
   server = await TestServer.start(models.path('main'), [
-    `--model-repository=${join(directory, 'models')}`, '--allow-client-shm=true', '--model-control-mode=explicit',
+    `--model-repository=${join(directory, 'models')}`,
+    '--allow-client-shm=true',
+    '--model-control-mode=explicit',
     ...wanted.map((name) => `--load-model=${name}`),
   ])
   await ready(server)
@@ -74,7 +76,9 @@ async function rowsOf(...args: string[]): Promise<Row[]> {
 
 async function counted(model: string): Promise<number> {
   const answer = await fetch(`${server.url}/v2/models/${model}/stats`)
-  const { model_stats: [one] } = (await answer.json()) as {
+  const {
+    model_stats: [one],
+  } = (await answer.json()) as {
     model_stats: { inference_stats: { success: { count: number } } }[]
   }
   return one?.inference_stats.success.count ?? 0
@@ -96,7 +100,10 @@ describe('each transport', () => {
   ])('%s: so many requests are sent as were asked for, and the server counts them', async (_, args) => {
     const before = await counted('simple')
     const rows = await rowsOf(...args(), '--model=simple', '--requests=300', '--concurrency=1,4', '--batch=2')
-    expect(rows.map(({ load, result }) => [load.value, result.requests])).toEqual([[1, 300], [4, 300]])
+    expect(rows.map(({ load, result }) => [load.value, result.requests])).toEqual([
+      [1, 300],
+      [4, 300],
+    ])
     // The first request of all, which checks that it is answered.
     expect((await counted('simple')) - before).toBe(601)
     expect(rows.every(({ server: times }) => times !== null && times.infer > 0 && times.batch >= 2)).toBe(true)
@@ -135,7 +142,11 @@ describe('streams and texts', () => {
 
   test('the same as events of generate_stream, and one response of generate', async () => {
     const [events] = await rowsOf(
-      server.url, '--endpoint=generate_stream', '--model=repeat', `--data=${data()}`, '--requests=50',
+      server.url,
+      '--endpoint=generate_stream',
+      '--model=repeat',
+      `--data=${data()}`,
+      '--requests=50',
     )
     expect([events?.result.requests, events?.result.responses]).toEqual([50, 150])
     const [one] = await rowsOf(server.url, '--endpoint=generate', '--model=simple', '--requests=50')
@@ -163,16 +174,38 @@ describe("perf_analyzer's words", () => {
   test('a command line of it works, with a note for what has no effect, and its table has its columns', async () => {
     const table = join(directory, 'out.csv')
     const { code, err } = await bench(
-      '-m', 'simple', '-u', grpc, '-i', 'grpc', '--concurrency-range', '1:2', '-f', table, '-b4', '-p', '200',
-      '-s', '999', '--async', '--percentile=95',
+      '-m',
+      'simple',
+      '-u',
+      grpc,
+      '-i',
+      'grpc',
+      '--concurrency-range',
+      '1:2',
+      '-f',
+      table,
+      '-b4',
+      '-p',
+      '200',
+      '-s',
+      '999',
+      '--async',
+      '--percentile=95',
     )
     expect({ code, err }).toEqual({
-      code: 0, err: 'note: --async has no effect: one thread keeps any number of requests in flight\n',
+      code: 0,
+      err: 'note: --async has no effect: one thread keeps any number of requests in flight\n',
     })
     const [head, ...rows] = readFileSync(table, 'utf8').trim().split('\n')
     expect(head).toBe(HEAD)
     expect(rows.map((row) => row.split(',')[0]).sort()).toEqual(['1', '2'])
-    for (const row of rows) expect(row.split(',').map(Number).every((value) => value >= 0)).toBe(true)
+    for (const row of rows)
+      expect(
+        row
+          .split(',')
+          .map(Number)
+          .every((value) => value >= 0),
+      ).toBe(true)
   })
 
   test('rates and streams have its other columns', async () => {
@@ -200,7 +233,8 @@ describe("perf_analyzer's words", () => {
       [{ INPUT0: { b64: raw }, INPUT1: sixteen(2) }],
     ]
     const right = file('right.json', {
-      data: rows, validation_data: [[{ OUTPUT0: sixteen(3), OUTPUT1: sixteen(-1) }], [{ OUTPUT0: sixteen(4) }]],
+      data: rows,
+      validation_data: [[{ OUTPUT0: sixteen(3), OUTPUT1: sixteen(-1) }], [{ OUTPUT0: sixteen(4) }]],
     })
     const [row] = await rowsOf(server.url, '-m', 'simple', '--input-data', right, '--request-count', '10')
     expect(row?.result.requests).toBe(10)
@@ -208,7 +242,8 @@ describe("perf_analyzer's words", () => {
     const wrong = file('wrong.json', { data: rows, validation_data: other })
     const { code, err } = await bench(server.url, '-m', 'simple', '--input-data', wrong)
     expect({ code, err }).toEqual({
-      code: 1, err: "row 2 of the data: the output 'OUTPUT0' is not that of validation_data\n",
+      code: 1,
+      err: "row 2 of the data: the output 'OUTPUT0' is not that of validation_data\n",
     })
   })
 
@@ -303,8 +338,12 @@ describe('other servers', () => {
   test('mutual TLS, with the certificates that --tls-ca, --tls-cert and --tls-key name', async () => {
     const { root, server: own, client } = makePki(directory, [])
     const secure = await TestServer.start(models.path('main'), [
-      '--model-control-mode=explicit', '--load-model=simple', '--grpc-use-ssl-mutual=1',
-      `--grpc-server-cert=${own.cert}`, `--grpc-server-key=${own.key}`, `--grpc-root-cert=${root.cert}`,
+      '--model-control-mode=explicit',
+      '--load-model=simple',
+      '--grpc-use-ssl-mutual=1',
+      `--grpc-server-cert=${own.cert}`,
+      `--grpc-server-key=${own.key}`,
+      `--grpc-root-cert=${root.cert}`,
     ])
     await ready(secure)
     const url = `grpcs://localhost:${secure.grpcPort}`

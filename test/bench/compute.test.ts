@@ -8,14 +8,21 @@ import { judge } from '../../bench/report/targets.mjs'
 import { BEFORE, BEST, SERVED, SPINNING, limited } from '../../bench/suites/compute.mjs'
 
 const cell = (subject: string, workload: string, c: number, run: object, transport = 'HTTP') => ({
-  suite: 'compute', subject, workload, c, transport, kind: 'nereid', runs: [run],
+  suite: 'compute',
+  subject,
+  workload,
+  c,
+  transport,
+  kind: 'nereid',
+  runs: [run],
 })
 const rowOf = (what: string, cells: object[]) =>
   judge({ quick: false, cells, tritonReference: null }).find((row) => row.what.includes(what))
 
 test('one request at a time is compared with the loop that spins, more with the best loop', () => {
   const loops = [
-    cell(SPINNING, 'mlp', 1, { rate: 100 }, 'in process'), cell(BEST, 'mlp', 8, { rate: 300 }, 'in process')
+    cell(SPINNING, 'mlp', 1, { rate: 100 }, 'in process'),
+    cell(BEST, 'mlp', 8, { rate: 300 }, 'in process'),
   ]
   const ours = [cell(SERVED, 'mlp', 1, { rate: 99 }), cell(SERVED, 'mlp', 8, { rate: 294 })]
   const cells = [...loops, ...ours]
@@ -28,7 +35,7 @@ test('a condition is judged beside the baseline of the same condition', () => {
   const condition = limited('mlp', 0.5)
   const cells = [
     cell(SERVED, condition, 8, { rate: 90, p99: 10, cpuUs: 5 }),
-    cell(BEFORE, condition, 8, { rate: 100, p99: 11, cpuUs: 5 })
+    cell(BEFORE, condition, 8, { rate: 100, p99: 11, cpuUs: 5 }),
   ]
   const what = `${limited('MLP of 1 ms', 0.5)}, c=8`
   expect(rowOf(`${what}: rate`, cells)).toMatchObject({ figure: 0.9, verdict: 'missed' })
@@ -48,6 +55,10 @@ test('a group has its quota until it is removed, or there is a reason', () => {
 
 test('settings of the suite are read from the command line', () => {
   expect(parseOptions(['compute', '--compute=/d', '--compute-baseline=a=b,--c=d', '--only=mlp,bert'])).toMatchObject({
-    suites: ['compute'], compute: '/d', computeBaseline: 'a=b,--c=d', only: ['mlp', 'bert'], computeInit: [],
+    suites: ['compute'],
+    compute: '/d',
+    computeBaseline: 'a=b,--c=d',
+    only: ['mlp', 'bert'],
+    computeInit: [],
   })
 })

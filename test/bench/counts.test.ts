@@ -60,7 +60,10 @@ describe.skipIf(process.platform !== 'linux')('the counting library', () => {
     })
     expect(per.ours?.write).toEqual({ calls: 5, bytes: 50 })
     // The program's own: a copy and an allocation per line, and nothing of the library's.
-    expect([per.rest?.memcpy, per.rest?.malloc]).toEqual([{ calls: 1, bytes: 8002 }, { calls: 1, bytes: 77 }])
+    expect([per.rest?.memcpy, per.rest?.malloc]).toEqual([
+      { calls: 1, bytes: 8002 },
+      { calls: 1, bytes: 77 },
+    ])
     expect(summarise(per.onnxruntime, after.systemCalls).copies).toBe(0)
   })
 
@@ -103,17 +106,25 @@ test('a stack is named after who asked, and for whom', () => {
   const frames = parseFrames(
     [
       [
-        '0x0000000000000010', 'alloc::vec::with_capacity', '/rustc/abc/library/alloc/src/vec.rs:1',
-        'protocol::http::encode', '/x/crates/protocol/src/encode.rs:9 (discriminator 2)'
+        '0x0000000000000010',
+        'alloc::vec::with_capacity',
+        '/rustc/abc/library/alloc/src/vec.rs:1',
+        'protocol::http::encode',
+        '/x/crates/protocol/src/encode.rs:9 (discriminator 2)',
       ],
       ['0x0000000000000020', 'frontend::reply', '/x/crates/frontend/src/reply.rs:4'],
-    ].flat().join('\n'),
+    ]
+      .flat()
+      .join('\n'),
   )
   const site = { key: 1, kind: 'malloc', calls: 2, bytes: 20, frames: [0x10, 0x20] }
   expect(group([site, { ...site, key: 2, calls: 1, bytes: 5 }], frames)).toEqual([
     {
-      kind: 'allocation', by: 'protocol: protocol::http::encode (encode.rs:9)',
-      under: 'frontend: frontend::reply (reply.rs:4)', calls: 3, bytes: 25,
+      kind: 'allocation',
+      by: 'protocol: protocol::http::encode (encode.rs:9)',
+      under: 'frontend: frontend::reply (reply.rs:4)',
+      calls: 3,
+      bytes: 25,
     },
   ])
 })

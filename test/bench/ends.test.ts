@@ -137,35 +137,37 @@ test('a frozen server: --timeout says when a request has failed, and Ctrl-C ends
   other.kill()
 })
 
-test.each([['no answer about the model', 0], ['no answer to inferences', 6]])(
-  'Ctrl-C ends at once: %s', async (_, answered) => {
-    const seen: never[] = []
-    const { url, kill } = await smallServer(0, seen, () => (seen.length > answered ? null : 200))
-    const { child, over } = start(url, '--model=m', '--timeout=60', '--concurrency=1,2')
-    await until(() => seen.length > answered)
-    const before = performance.now()
-    // The second one waits for nothing, not even for the load generator.
-    const again = setInterval(() => child.kill('SIGINT'), 20)
-    expect((await over).code).toBe(130)
-    clearInterval(again)
-    expect(performance.now() - before).toBeLessThan(1500)
-    kill()
-  },
-)
+test.each([
+  ['no answer about the model', 0],
+  ['no answer to inferences', 6],
+])('Ctrl-C ends at once: %s', async (_, answered) => {
+  const seen: never[] = []
+  const { url, kill } = await smallServer(0, seen, () => (seen.length > answered ? null : 200))
+  const { child, over } = start(url, '--model=m', '--timeout=60', '--concurrency=1,2')
+  await until(() => seen.length > answered)
+  const before = performance.now()
+  // The second one waits for nothing, not even for the load generator.
+  const again = setInterval(() => child.kill('SIGINT'), 20)
+  expect((await over).code).toBe(130)
+  clearInterval(again)
+  expect(performance.now() - before).toBeLessThan(1500)
+  kill()
+})
 
-test.each([['text', '# HELP nv_x\nnv_x 1\n'], ['JSON', '{"nv_x": 1}']])(
-  'a port with %s of something else is told in a line', async (_, body) => {
-    const other = createServer((request, response) => request.resume().once('end', () => response.end(body)))
-    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve))
-    const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
-    for (const args of [[url], [url, '--model=m']]) {
-      const { code, err } = await bench(...args)
-      const text = `${url} does not answer as a server of the v2 protocol: give the HTTP port, 8000 by default\n`
-      expect({ code, err }).toEqual({ code: 1, err: text })
-    }
-    other.close()
-  },
-)
+test.each([
+  ['text', '# HELP nv_x\nnv_x 1\n'],
+  ['JSON', '{"nv_x": 1}'],
+])('a port with %s of something else is told in a line', async (_, body) => {
+  const other = createServer((request, response) => request.resume().once('end', () => response.end(body)))
+  await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
+  for (const args of [[url], [url, '--model=m']]) {
+    const { code, err } = await bench(...args)
+    const text = `${url} does not answer as a server of the v2 protocol: give the HTTP port, 8000 by default\n`
+    expect({ code, err }).toEqual({ code: 1, err: text })
+  }
+  other.close()
+})
 
 test('a goal that failing requests do not keep says so, in its lines, its table and its summary', async () => {
   const { url, kill } = await smallServer(1, [], (_, inferences) => (inferences % 2 === 0 ? 500 : 200))

@@ -25,7 +25,8 @@ test('interpreters are asked in the order of --python, or else of NEREID_TEST_PY
   expect(interpreters('/src', null, '/c/python')).toEqual(['/c/python', ...others])
   expect(interpreters('/src', null, '')).toEqual(others)
   expect(parseOptions(['frameworks', '--python', '/a/python,/b/python'])).toMatchObject({
-    suites: ['frameworks'], python: '/a/python,/b/python',
+    suites: ['frameworks'],
+    python: '/a/python,/b/python',
   })
 })
 
@@ -45,7 +46,13 @@ test('a family that is not installed is told with the command that installs it',
 function cell(subject: string, workload: string, transport: string, c: number, key: string, ...values: number[]) {
   const spread = { median: values[0], min: values[0], max: values[0], n: 1 }
   return {
-    suite: 'frameworks', subject, workload, transport, c, kind: 'nereid', [key]: spread,
+    suite: 'frameworks',
+    subject,
+    workload,
+    transport,
+    c,
+    kind: 'nereid',
+    [key]: spread,
     runs: values.map((value) => ({ [key]: value })),
   }
 }
@@ -54,8 +61,9 @@ test('every number of rows of trees has a line', () => {
   const tree = (subject: string, rows: string, transport: string, us: number) =>
     cell(subject, `500 trees, ${rows}`, transport, 1, 'inferUs', us)
   const cells = [
-    tree('Nereid, Trees', '1 row', 'gRPC', 50), tree('bare loop of treelite', '1 row', 'in process', 200),
-    tree('bare loop of XGBoost', '1 row', 'in process', 1000)
+    tree('Nereid, Trees', '1 row', 'gRPC', 50),
+    tree('bare loop of treelite', '1 row', 'in process', 200),
+    tree('bare loop of XGBoost', '1 row', 'in process', 1000),
   ]
   expect(
     treeRows([...cells, tree('bare loop of treelite', '8 rows', 'in process', 900)]).map((row: string[]) =>

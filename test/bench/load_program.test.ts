@@ -45,13 +45,17 @@ const infer = (form: string): Plan => {
   return { protocol: 'http', path: '/v2/models/simple/infer', requests: ring(form, body, headers) }
 }
 const call = (): Plan => ({
-  protocol: 'grpc', path: '/inference.GRPCInferenceService/ModelInfer', requests: ring('grpc', grpcBody(small)),
+  protocol: 'grpc',
+  path: '/inference.GRPCInferenceService/ModelInfer',
+  requests: ring('grpc', grpcBody(small)),
 })
 
 /** Runs a plan; its lines on standard output, or what it says of a failure. */
 function run(plan: Plan): { lines: Record<string, Result>[]; error: string; status: number | null } {
   const { stdout, stderr, status } = spawnSync(PROGRAM, ['-'], {
-    input: JSON.stringify({ seconds: 0.3, ...plan }), encoding: 'utf8', timeout: 30_000,
+    input: JSON.stringify({ seconds: 0.3, ...plan }),
+    encoding: 'utf8',
+    timeout: 30_000,
   })
   const lines = stdout.split('\n').filter((line) => line !== '')
   return { lines: lines.map((line) => JSON.parse(line) as Record<string, Result>), error: stderr, status }
@@ -67,12 +71,29 @@ function measured(plan: Plan): Result {
 
 beforeAll(async () => {
   const args = [
-    'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj',
-    '/CN=server', '-addext', 'subjectAltName=IP:127.0.0.1,DNS:localhost', '-keyout', file('key'), '-out', file('pem')
+    'req',
+    '-x509',
+    '-newkey',
+    'ec',
+    '-pkeyopt',
+    'ec_paramgen_curve:prime256v1',
+    '-nodes',
+    '-days',
+    '2',
+    '-subj',
+    '/CN=server',
+    '-addext',
+    'subjectAltName=IP:127.0.0.1,DNS:localhost',
+    '-keyout',
+    file('key'),
+    '-out',
+    file('pem'),
   ]
   expect(spawnSync('openssl', args).status).toBe(0)
   const tls = ['http', 'grpc'].flatMap((name) => [
-    `--${name}-use-ssl=true`, `--${name}-server-cert=${file('pem')}`, `--${name}-server-key=${file('key')}`
+    `--${name}-use-ssl=true`,
+    `--${name}-server-cert=${file('pem')}`,
+    `--${name}-server-key=${file('key')}`,
   ])
   server = await TestServer.start(models.path('main'))
   encrypted = await TestServer.spawn(models.path('small'), tls)
@@ -123,28 +144,48 @@ test('a rejected request is a failure with its status and the text of the server
 
 const N = 4
 const unsigned = (name: string, values: number[]) => ({
-  name, datatype: 'UINT32', shape: [values.length], data: Buffer.from(Uint32Array.from(values).buffer),
+  name,
+  datatype: 'UINT32',
+  shape: [values.length],
+  data: Buffer.from(Uint32Array.from(values).buffer),
 })
 const numbers = { IN: [1, 2, 3, 4], DELAY: [2, 2, 2, 2], WAIT: 0 }
 
 test.each([
-  ['generate_stream', () => ({
-    protocol: 'http', address: http(), path: '/v2/models/repeat/generate_stream', form: 'events',
-    requests: ring('events', Buffer.from(JSON.stringify(numbers))),
-  })],
-  ['ModelStreamInfer', () => ({
-    protocol: 'grpc', address: grpc(), path: '/inference.GRPCInferenceService/ModelStreamInfer', form: 'stream',
-    streams: 2,
-    requests: ring(
-      'stream',
-      grpcBody({
-        model: 'repeat', id: '1', outputs: [], parameters: { triton_enable_empty_final_response: true },
-        inputs: [
-          tensor('IN', 'INT32', [N], (i: number) => i), unsigned('DELAY', [2, 2, 2, 2]), unsigned('WAIT', [0])
-        ],
-      }),
-    ),
-  })],
+  [
+    'generate_stream',
+    () => ({
+      protocol: 'http',
+      address: http(),
+      path: '/v2/models/repeat/generate_stream',
+      form: 'events',
+      requests: ring('events', Buffer.from(JSON.stringify(numbers))),
+    }),
+  ],
+  [
+    'ModelStreamInfer',
+    () => ({
+      protocol: 'grpc',
+      address: grpc(),
+      path: '/inference.GRPCInferenceService/ModelStreamInfer',
+      form: 'stream',
+      streams: 2,
+      requests: ring(
+        'stream',
+        grpcBody({
+          model: 'repeat',
+          id: '1',
+          outputs: [],
+          parameters: { triton_enable_empty_final_response: true },
+          inputs: [
+            tensor('IN', 'INT32', [N], (i: number) => i),
+            unsigned('DELAY', [2, 2, 2, 2]),
+            unsigned('WAIT', [0]),
+          ],
+        }),
+      ),
+    }),
+  ],
 ])('%s: responses are counted, and the times to the first and between them', (_, plan) => {
   const result = measured({ ...plan(), requests_max: 6, seconds: 20 })
   expect(result).toMatchObject({ requests: 6, responses: 6 * N, errors: 0 })
@@ -190,7 +231,10 @@ test.each(['SIGINT', 'SIGTERM', 'the end of its input'])('%s ends it with what w
     else child.stdin.end()
   })
   const code = await new Promise((resolve) => child.once('close', resolve))
-  const lines = text.trim().split('\n').map((line) => JSON.parse(line) as Record<string, Result & { seconds: number }>)
+  const lines = text
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, Result & { seconds: number }>)
   expect(code).toBe(0)
   expect(lines[0]).toHaveProperty('progress.rate')
   expect(lines.at(-1)?.['result']?.requests).toBeGreaterThan(0)
@@ -199,7 +243,14 @@ test.each(['SIGINT', 'SIGTERM', 'the end of its input'])('%s ends it with what w
 
 test.each(['closed', 'constant'])('a frozen server, %s arrivals: a run ends, by a signal at once', async (arrivals) => {
   const plan = {
-    ...infer('json'), address: http(), arrivals, rate: 500, connections: 3, progress_s: 0.1, timeout_s: 1, seconds: 1,
+    ...infer('json'),
+    address: http(),
+    arrivals,
+    rate: 500,
+    connections: 3,
+    progress_s: 0.1,
+    timeout_s: 1,
+    seconds: 1,
   }
   for (const isEnded of [false, true]) {
     writeFileSync(file('plan'), JSON.stringify(isEnded ? { ...plan, timeout_s: 60, seconds: 60 } : plan))

@@ -11,13 +11,33 @@ import { tableLines, remarkLines, verdict } from '../../src/tools/bench/table.js
 
 describe('spellings', () => {
   test.each([
-    ['shared-memory', 'system'], ['shared-memory', 'none'], ['measurement-interval', '300'],
-    ['stability-percentage', '5'], ['max-trials', '4'], ['latency-threshold', '7'], ['percentile', '95'],
-    ['measurement-request-count', '9'], ['measurement-mode', 'time_windows'], ['request-count', '8'],
-    ['warmup-request-count', '3'], ['concurrency-range', '1:3'], ['request-rate-range', '5'], ['input-data', 'zero'],
-    ['string-length', '3'], ['string-data', 'x'], ['output-shared-memory-size', '77'], ['service-kind', 'triton'],
-    ['shape', 'X:3'], ['version', '2'], ['request-parameter', 'a:1:int'], ['json', 'out.json'], ['timeout', '3'],
-    ['endpoint', 'stream'], ['seed', '4'], ['num-of-sequences', '3'], ['metrics-url', 'x'],
+    ['shared-memory', 'system'],
+    ['shared-memory', 'none'],
+    ['measurement-interval', '300'],
+    ['stability-percentage', '5'],
+    ['max-trials', '4'],
+    ['latency-threshold', '7'],
+    ['percentile', '95'],
+    ['measurement-request-count', '9'],
+    ['measurement-mode', 'time_windows'],
+    ['request-count', '8'],
+    ['warmup-request-count', '3'],
+    ['concurrency-range', '1:3'],
+    ['request-rate-range', '5'],
+    ['input-data', 'zero'],
+    ['string-length', '3'],
+    ['string-data', 'x'],
+    ['output-shared-memory-size', '77'],
+    ['service-kind', 'triton'],
+    ['shape', 'X:3'],
+    ['version', '2'],
+    ['request-parameter', 'a:1:int'],
+    ['json', 'out.json'],
+    ['timeout', '3'],
+    ['endpoint', 'stream'],
+    ['seed', '4'],
+    ['num-of-sequences', '3'],
+    ['metrics-url', 'x'],
   ])('--%s %s is --%s=%s', (name, value) => {
     const separate = settingsOf(['--model=m', `--${name}`, value])
     expect(separate).toEqual(settingsOf(['--model=m', `--${name}=${value}`]))
@@ -30,8 +50,11 @@ describe('spellings', () => {
     expect([targets.map(({ url }) => url), sharedMemory, json]).toEqual([['http://a:1'], true, ''])
   })
 
-  test.each([['97', 97], ['99.9', 99.9], ['-1', null]])('--percentile=%s', (text, value) =>
-    expect(settingsOf([`--percentile=${text}`]).percentile).toBe(value))
+  test.each([
+    ['97', 97],
+    ['99.9', 99.9],
+    ['-1', null],
+  ])('--percentile=%s', (text, value) => expect(settingsOf([`--percentile=${text}`]).percentile).toBe(value))
 })
 
 test.each([
@@ -61,8 +84,7 @@ test.each([
   ['--csv=/nowhere/x', '--csv=/nowhere/x: ENOENT'],
   ['--json=/nowhere/x', '--json=/nowhere/x: ENOENT'],
   [`--report=${tmpdir()}`, 'it is a directory'],
-])('%s is refused before anything is measured', (line, text) =>
-  expect(() => settingsOf(line.split(' '))).toThrow(text))
+])('%s is refused before anything is measured', (line, text) => expect(() => settingsOf(line.split(' '))).toThrow(text))
 
 test('a path that can be written is taken', () =>
   expect(settingsOf([`--csv=${join(tmpdir(), 'new.csv')}`]).csv).toBe(join(tmpdir(), 'new.csv')))
@@ -70,11 +92,28 @@ test('a path that can be written is taken', () =>
 describe('what is shown', () => {
   const times = { mean: 10, std: 0, min: 10, p50: 10, p90: 10, p95: 10, p99: 10, p999: 10, max: 10 }
   const row = (kind: 'concurrency' | 'rate', cpu: number): Row => ({
-    load: { kind, value: 4 }, windows: [], isStable: null, server: null, problem: null,
+    load: { kind, value: 4 },
+    windows: [],
+    isStable: null,
+    server: null,
+    problem: null,
     result: {
-      requests: 90, responses: 90, errors: 10, failures: [], seconds: 1, rate: 90, unsent: 0, latency_us: times,
-      histogram: [[10, 90]], bytes_out: 1, bytes_in: 1, cpu_us: cpu,
-      series: [{ at_s: 1, rate: 90, p50_us: 10, p99_us: 10 }, { at_s: 2, rate: 90, p50_us: 10, p99_us: 10 }],
+      requests: 90,
+      responses: 90,
+      errors: 10,
+      failures: [],
+      seconds: 1,
+      rate: 90,
+      unsent: 0,
+      latency_us: times,
+      histogram: [[10, 90]],
+      bytes_out: 1,
+      bytes_in: 1,
+      cpu_us: cpu,
+      series: [
+        { at_s: 1, rate: 90, p50_us: 10, p99_us: 10 },
+        { at_s: 2, rate: 90, p50_us: 10, p99_us: 10 },
+      ],
     },
   })
 
@@ -110,7 +149,13 @@ describe('verdicts', () => {
     expect(of('p50', twice, noisy)).toBe('B is 2.00 times faster (2.00 to 2.00)')
     expect(of('rate', twice, noisy)).toBe('A is 2.00 times higher (2.00 to 2.00)')
     expect(of('rate', noisy, twice)).toBe('B is 2.00 times higher (2.00 to 2.00)')
-    expect(of('p50', noisy, noisy.map((one) => 90 * one))).toMatch(/^A is 90\.0 times faster/)
+    expect(
+      of(
+        'p50',
+        noisy,
+        noisy.map((one) => 90 * one),
+      ),
+    ).toMatch(/^A is 90\.0 times faster/)
   })
 
   test('equal within a narrow interval, or too noisy to tell', () => {
@@ -122,7 +167,13 @@ describe('verdicts', () => {
 
   test('nothing is decided with too few pairs, or without answers', () => {
     expect(of('p50', noisy.slice(1), twice.slice(1))).toMatch(/^not decided: it takes 10 pairs/)
-    expect(of('rate', noisy, noisy.map(() => 0))).toMatch(/^not decided/)
+    expect(
+      of(
+        'rate',
+        noisy,
+        noisy.map(() => 0),
+      ),
+    ).toMatch(/^not decided/)
     expect(of('rate', [], [])).toMatch(/^not decided/)
   })
 

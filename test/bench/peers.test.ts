@@ -59,8 +59,9 @@ const sums = (numbers: number[]) => {
 test('different requests are sent at once, and one wrong answer among them is found', async () => {
   for (const form of [rawBytes, lists]) {
     await expect(check(form, sums)).resolves.toBeInstanceOf(Buffer)
-    await expect(check(form, (numbers, nth) => (nth === 5 ? sums(numbers).map((x) => x + 1) : sums(numbers)))).rejects
-      .toThrow(/answer is wrong/)
+    await expect(
+      check(form, (numbers, nth) => (nth === 5 ? sums(numbers).map((x) => x + 1) : sums(numbers))),
+    ).rejects.toThrow(/answer is wrong/)
     await expect(check(form, () => [])).rejects.toThrow(/too short/)
   }
   // The answer to another request, as a server gives that mixes up a batch.
@@ -74,17 +75,27 @@ test('different requests are sent at once, and one wrong answer among them is fo
 })
 
 const one = (subject: string, workload: string, c: number, ...runs: [number, number][]) => ({
-  suite: 'peers', subject, workload, c, transport: 'HTTP',
-  rate: spread(runs.map(([rate]) => rate)), p50: spread([100]), p99: spread([200]),
+  suite: 'peers',
+  subject,
+  workload,
+  c,
+  transport: 'HTTP',
+  rate: spread(runs.map(([rate]) => rate)),
+  p50: spread([100]),
+  p99: spread([200]),
   cpuUs: spread(runs.map(([, us]) => us)),
   runs: runs.map(([rate, cpuUs]) => ({ rate, p50: 100, p99: 200, cpuUs })),
 })
 const result = {
-  quick: false, tritonReference: null,
+  quick: false,
+  tritonReference: null,
   cells: [
-    one('Nereid', 'small ONNX', 1, [20_000, 10], [10_000, 20]), one(FASTAPI, 'small ONNX', 1, [5000, 50], [5000, 60]),
-    one('Nereid', 'small ONNX', 8, [50_000, 10]), one(UWS, 'small ONNX', 8, [25_000, 20]),
-    one('Nereid', 'MiniLM', 8, [100, 9000]), one(SENTENCES, 'MiniLM', 8, [25, 27_000]),
+    one('Nereid', 'small ONNX', 1, [20_000, 10], [10_000, 20]),
+    one(FASTAPI, 'small ONNX', 1, [5000, 50], [5000, 60]),
+    one('Nereid', 'small ONNX', 8, [50_000, 10]),
+    one(UWS, 'small ONNX', 8, [25_000, 20]),
+    one('Nereid', 'MiniLM', 8, [100, 9000]),
+    one(SENTENCES, 'MiniLM', 8, [25, 27_000]),
   ],
 }
 
@@ -117,7 +128,8 @@ test('a target compares the rate with servers of Node, and the page says what wa
   const row = judge(result).find(({ what }) => what === `HTTP \`simple\`, c=8: throughput ÷ ${UWS} + onnxruntime-node`)
   expect(row).toMatchObject({ figure: 2, target: '≥ 2.5', verdict: 'missed' })
   const notes = peerNotes({
-    cpus: 2, packages: ['fastapi==0.165.0', 'litserve==0.2.19'],
+    cpus: 2,
+    packages: ['fastapi==0.165.0', 'litserve==0.2.19'],
     chosen: [{ workload: 'MiniLM', c: 8, subject: FASTAPI, setting: '2 × 1' }],
   }).join('\n')
   expect(notes).toContain('FastAPI 0.165.0: 2 processes of uvicorn')

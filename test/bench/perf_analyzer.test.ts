@@ -9,10 +9,16 @@ const HEAD = 'Concurrency,Inferences/Second,Client Send,p50 latency,p90 latency,
 
 test('figures come from their columns', () => {
   expect(readTable(`${HEAD}\n8,18301.8,32,308,553,771,3624\n`)).toEqual({
-    rate: 18_301.8, p50: 308, p90: 553, p99: 3624,
+    rate: 18_301.8,
+    p50: 308,
+    p90: 553,
+    p99: 3624,
   })
   expect(readTable('Request Rate,p99 latency,p90 latency,p50 latency,Inferences/Second\n2000,4,3,2,1')).toEqual({
-    rate: 1, p50: 2, p90: 3, p99: 4,
+    rate: 1,
+    p50: 2,
+    p90: 3,
+    p99: 4,
   })
 })
 

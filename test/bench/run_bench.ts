@@ -35,7 +35,9 @@ export interface SmallServer {
 
 /** A server of the v2 protocol without statistics and configurations, which answers inferences after a pause. */
 export async function smallServer(
-  pauseMs: number, seen: IncomingMessage[] = [], answerOf: Answer = () => 200,
+  pauseMs: number,
+  seen: IncomingMessage[] = [],
+  answerOf: Answer = () => 200,
 ): Promise<SmallServer> {
   const tensor = (name: string): object => ({ name, datatype: 'FP32', shape: [-1, 2] })
   const model = { name: 'm', versions: ['1'], platform: '', inputs: [tensor('X')], outputs: [tensor('Y')] }

@@ -22,8 +22,13 @@ test('each size is compared with one reactor, repetition by repetition', () => {
     const runs = rates.map((rate) => ({ rate, cpuUs: 10 + n, cores: n / 2 }))
     const spread = { median: rates[0], min: rates[0], max: rates[0], n: 1 }
     return {
-      suite: 'scale', subject: `Nereid, ${n} reactor${n === 1 ? ' and instance' : 's and instances'}`,
-      workload: 'simple', transport, runs, rate: spread, cpuUs: { ...spread, median: 10 + n },
+      suite: 'scale',
+      subject: `Nereid, ${n} reactor${n === 1 ? ' and instance' : 's and instances'}`,
+      workload: 'simple',
+      transport,
+      runs,
+      rate: spread,
+      cpuUs: { ...spread, median: 10 + n },
     }
   }
   const rows = scaleRows([cell(1, 'HTTP', [100, 200]), cell(2, 'HTTP', [190, 380]), cell(2, 'gRPC', [50])])

@@ -5,7 +5,9 @@ import { judge } from '../../bench/report/targets.mjs'
 
 const once = (n: number) => ({ median: n, min: n, max: n, n: 1 })
 const image = (copiedBytes: number, largeCopiedBytes: number, systemCalls = 2) => ({
-  copiedBytes: once(copiedBytes), largeCopiedBytes: once(largeCopiedBytes), systemCalls: once(systemCalls),
+  copiedBytes: once(copiedBytes),
+  largeCopiedBytes: once(largeCopiedBytes),
+  systemCalls: once(systemCalls),
 })
 const empty = { quick: false, cells: [], tritonReference: null }
 
@@ -40,18 +42,33 @@ test('what holds the median leaves out no value of up to eight, and one at each 
 
 test('small requests are judged on varied traffic', () => {
   const one = (subject: string, traffic: string, cpuUs: number) => ({
-    suite: 'front', workload: 'simple', subject, traffic, c: 8, transport: 'HTTP', kind: 'nereid', runs: [{ cpuUs }],
+    suite: 'front',
+    workload: 'simple',
+    subject,
+    traffic,
+    c: 8,
+    transport: 'HTTP',
+    kind: 'nereid',
+    runs: [{ cpuUs }],
   })
   const cells = [
-    one('Nereid', 'repeated', 10), one('Nereid', 'varied', 18), one('hyper echo', 'repeated', 10),
-    one('hyper echo', 'varied', 12)
+    one('Nereid', 'repeated', 10),
+    one('Nereid', 'varied', 18),
+    one('hyper echo', 'repeated', 10),
+    one('hyper echo', 'varied', 12),
   ]
   check('HTTP `simple`, c=8: CPU per request ÷ hyper echo', { cells }, 'missed', 1.5)
 })
 
 test('beside a Triton without ONNX Runtime there is a figure and no verdict', () => {
   const one = (subject: string, cpuUs: number) => ({
-    suite: 'front', workload: 'simple', subject, traffic: 'varied', c: 8, transport: 'HTTP', runs: [{ cpuUs }],
+    suite: 'front',
+    workload: 'simple',
+    subject,
+    traffic: 'varied',
+    c: 8,
+    transport: 'HTTP',
+    runs: [{ cpuUs }],
   })
   const what = "HTTP, c=8: CPU per request ÷ Triton's"
   const of = (triton: string) => ({ tritonReference: triton, cells: [one('Nereid', 10), one(triton, 80)] })
@@ -64,7 +81,13 @@ test('beside a Triton without ONNX Runtime there is a figure and no verdict', ()
 
 test('large bodies over gRPC are compared with HTTP', () => {
   const one = (bytes: number, cpuUs: number, transport = 'gRPC') => ({
-    suite: 'sizes', workload: `identity ${bytes}`, bytes, form: 'binary', subject: 'Nereid', c: 2, transport,
+    suite: 'sizes',
+    workload: `identity ${bytes}`,
+    bytes,
+    form: 'binary',
+    subject: 'Nereid',
+    c: 2,
+    transport,
     runs: [{ cpuUs }],
   })
   for (const bytes of [1 << 20, 16 << 20]) {
@@ -86,7 +109,12 @@ test('bytes we copy of a tensor in shared memory: none, in large pieces or in sm
 
 test('a step of an ensemble is the difference of two ensembles, repetition by repetition', () => {
   const one = (workload: string, ...cpuUs: number[]) => ({
-    suite: 'pipeline', workload, subject: 'Nereid', c: 8, transport: 'HTTP', kind: 'nereid',
+    suite: 'pipeline',
+    workload,
+    subject: 'Nereid',
+    c: 8,
+    transport: 'HTTP',
+    kind: 'nereid',
     runs: cpuUs.map((us) => ({ cpuUs: us })),
   })
   const cells = [one('chain_1', 15, 25), one('chain_6', 90, 150)]
@@ -98,7 +126,10 @@ test('a step of an ensemble is the difference of two ensembles, repetition by re
 test('bytes we copy between the steps of an ensemble: none beyond those of one model', () => {
   const what = 'between the steps of an ensemble'
   const one = (key: string, ours: object) => ({
-    key, ours, onnxruntime: image(3 << 24, 3 << 24), kernelSystemCalls: null,
+    key,
+    ours,
+    onnxruntime: image(3 << 24, 3 << 24),
+    kernelSystemCalls: null,
   })
   const chain = (ours: object) => ({ counts: { rows: [one('large http', image(30_000, 16_000)), one('chain', ours)] } })
   check(what, {}, 'not measured', null)
@@ -109,7 +140,13 @@ test('bytes we copy between the steps of an ensemble: none beyond those of one m
 
 test('a response of a decoupled model has a price in bursts and paced, over each transport', () => {
   const one = (subject: string, workload: string, transport: string, cpuUs: number) => ({
-    suite: 'stream', workload, subject, transport, kind: 'nereid', cpuUs: once(cpuUs), cpuMainUs: once(cpuUs / 2),
+    suite: 'stream',
+    workload,
+    subject,
+    transport,
+    kind: 'nereid',
+    cpuUs: once(cpuUs),
+    cpuMainUs: once(cpuUs / 2),
     runs: [],
   })
   const cells = [
@@ -127,7 +164,14 @@ test('a response of a decoupled model has a price in bursts and paced, over each
 
 /** A cell of the suite `python` with one value of each figure per repetition. */
 const inPython = (subject: string, workload: string, c: number, figures: object, runs: object[]) => ({
-  suite: 'python', subject, workload, c, transport: 'HTTP', kind: 'nereid', ...figures, runs,
+  suite: 'python',
+  subject,
+  workload,
+  c,
+  transport: 'HTTP',
+  kind: 'nereid',
+  ...figures,
+  runs,
 })
 
 /** B-PYR-12 */
@@ -165,10 +209,13 @@ test('the JavaScript thread and a reactor are judged by counts that do not depen
 
 test('texts are judged beside the same server without batches', () => {
   const one = (subject: string, rate: number) => ({
-    suite: 'text', workload: 'texts of 8–512 tokens', subject, c: 32, runs: [{ rate }],
+    suite: 'text',
+    workload: 'texts of 8–512 tokens',
+    subject,
+    c: 32,
+    runs: [{ rate }],
   })
   const what = 'texts of 8–512 tokens, c=32'
   check(what, { cells: [one('Nereid', 130), one('Nereid, each text alone', 100)] }, 'met', 1.3)
   check(what, { cells: [one('Nereid', 120), one('Nereid, each text alone', 100)] }, 'missed', 1.2)
 })
-

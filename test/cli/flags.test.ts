@@ -113,17 +113,18 @@ test.each(['http', 'grpc', 'metrics'])('a port of %s that nothing listens at may
 test.each(['--log-verbose=-1', '--memory-limit=0', '--memory-limit=1048576', '--exit-timeout-secs=0'])(
   '%s is taken without a warning',
   (arg) => {
-  expect(resolve(arg).warnings).toEqual([])
-})
+    expect(resolve(arg).warnings).toEqual([])
+  },
+)
 
 test.each([
   [
     ['--strict-readines=maybe'],
-    /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe; it is true or false$/
+    /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe; it is true or false$/,
   ],
   [
     ['--listen-early', '--http-port=1'],
-    /invalid value for bool option: --http-port=1; the option needs a value, such as --listen-early=true$/
+    /invalid value for bool option: --http-port=1; the option needs a value, such as --listen-early=true$/,
   ],
   [['--listen-early'], /The option needs a value, such as --listen-early=true$/],
   [['--log-verbose'], /The option needs a value, such as --log-verbose=true$/],
@@ -137,7 +138,7 @@ test.each([
   [['--grpc-max-response-pool-size=0'], /Error: --grpc-max-response-pool-size must be greater than 0\./],
   [
     ['--model-control-mode=auto'],
-    /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got auto$/
+    /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got auto$/,
   ],
   [
     ['--model-control-mode=explict'],
@@ -145,7 +146,7 @@ test.each([
   ],
   [
     ['--gpu-fallback=cup'],
-    /\ninvalid argument for --gpu-fallback; it takes error, cpu\. Got cup; did you mean 'cpu'\?$/
+    /\ninvalid argument for --gpu-fallback; it takes error, cpu\. Got cup; did you mean 'cpu'\?$/,
   ],
   [['--log-format=iso8601'], /invalid argument for --log-format; .* did you mean 'ISO8601'\?/],
   [['--rate-limit=x'], /invalid argument for --rate-limit/],
@@ -163,7 +164,10 @@ test.each([
 
 test('the in-process API takes the same options and refuses with the same texts', () => {
   const { options, given } = parseObject({
-    modelRepository: './m', httpPort: 1, exitOnError: false, loadModel: ['a', 'b'],
+    modelRepository: './m',
+    httpPort: 1,
+    exitOnError: false,
+    loadModel: ['a', 'b'],
   })
   expect(options).toMatchObject({ modelRepository: ['./m'], httpPort: 1, exitOnError: false, loadModel: ['a', 'b'] })
   expect([...given.keys()]).toEqual(['model-repository', 'http-port', 'exit-on-error', 'load-model'])
@@ -179,45 +183,45 @@ test.each([
   [['--load-model=a'], /Use of '--load-model' requires setting '--model-control-mode=explicit' as well\./],
   [
     ['--http-port=8001'],
-    /cannot listen to HTTP requests and GRPC requests at the same address and port 0\.0\.0\.0:8001/
+    /cannot listen to HTTP requests and GRPC requests at the same address and port 0\.0\.0\.0:8001/,
   ],
   [
     ['--metrics-port=8000'],
-    /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/
+    /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/,
   ],
   [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' ; there are health, metadata, .*, logging$/],
   [
     ['--http-restricted-api=infrence:a=b'],
-    /unknown restricted api 'infrence' ; there are .*; did you mean 'inference'\?$/
+    /unknown restricted api 'infrence' ; there are .*; did you mean 'inference'\?$/,
   ],
   [
     ['--rate-limit-resource=R:3000000000'],
-    /Provided option value is out of bound\. Got 3000000000; it is from 0 to 2147483647$/
+    /Provided option value is out of bound\. Got 3000000000; it is from 0 to 2147483647$/,
   ],
   [
     ['--memory-limit=1'],
-    /"--memory-limit"\.\nProvided option value is out of bound\. Got 1; it is 0 for the default, or from 1048576 bytes/
+    /"--memory-limit"\.\nProvided option value is out of bound\. Got 1; it is 0 for the default, or from 1048576 bytes/,
   ],
   [
     ['--cuda-memory-pool-byte-size=9999:1'],
-    /Provided option value is out of bound\. Got 9999:1; the device is from 0 to 1023$/
+    /Provided option value is out of bound\. Got 9999:1; the device is from 0 to 1023$/,
   ],
   [
     ['--http-restricted-api=health:a=b', '--http-restricted-api=trace,health:c=d'],
-    /restricted api 'health' can not be specified in multiple config groups/
+    /restricted api 'health' can not be specified in multiple config groups/,
   ],
   [
     ['--http-restricted-api=health'],
-    /--http-restricted-api option format is '<config name>:<setting>=<value>'\. Got health$/
+    /--http-restricted-api option format is '<config name>:<setting>=<value>'\. Got health$/,
   ],
   [
     ['--grpc-restricted-protocol=health:k='],
-    /--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'\. Got health:k=$/
+    /--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'\. Got health:k=$/,
   ],
   [['--grpc-restricted-protocol=nope:a=b'], /unknown restricted protocol 'nope' /],
   [
     ['--grpc-restricted-protocol=health:a=b', '--grpc-restricted-protocol=trace,health:c=d'],
-    /restricted protocol 'health' can not be specified in multiple config groups/
+    /restricted protocol 'health' can not be specified in multiple config groups/,
   ],
   [
     ['--backend-config=x'],
@@ -230,11 +234,11 @@ test.each([
   [['--trace-config=level=TIMESTAMP'], /invalid value for trace level option: TIMESTAMP; did you mean 'TIMESTAMPS'\?/],
   [
     ['--trace-config=level=SOME'],
-    /Bad option: "--trace-config level=SOME"\.\ninvalid value for trace level option: SOME/
+    /Bad option: "--trace-config level=SOME"\.\ninvalid value for trace level option: SOME/,
   ],
   [
     ['--trace-config=mode=x'],
-    /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/
+    /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/,
   ],
   [
     ['--trace-config=rate'],
@@ -243,12 +247,13 @@ test.each([
   [['--trace-config=opentelemetry,bsp_max_queue_size=0'], /bsp_max_queue_size: 0\. It is a whole number/],
   [['--trace-config=opentelemetry,url=ftp://x'], /url: ftp:\/\/x\. It is a URL of http or https/],
   [
-    ['--trace-config=triton,file'], /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/
+    ['--trace-config=triton,file'],
+    /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/,
   ],
   [['--host-policy=a=b'], /--host-policy option format is/],
   [
     ['--grpc-use-ssl=true'],
-    /Bad option: "--grpc-server-cert"\.\nA server that speaks TLS needs the file of its certificate, in PEM\./
+    /Bad option: "--grpc-server-cert"\.\nA server that speaks TLS needs the file of its certificate, in PEM\./,
   ],
   [['--grpc-use-ssl=true', '--grpc-server-cert=c'], /Bad option: "--grpc-server-key"/],
   [['--grpc-use-ssl-mutual=true', '--grpc-server-cert=c', '--grpc-server-key=k'], /Bad option: "--grpc-root-cert"/],
@@ -268,12 +273,20 @@ test('defaults are those of the reference', () => {
   expect(settings).toMatchObject({
     core: {
       engine: {
-        metadata: { name: 'triton' }, strictReadiness: true, httpInputBytesMax: 67108864, allowClientShm: false,
-        sequenceLimit: 65536, exitOnDeviceError: false,
+        metadata: { name: 'triton' },
+        strictReadiness: true,
+        httpInputBytesMax: 67108864,
+        allowClientShm: false,
+        sequenceLimit: 65536,
+        exitOnDeviceError: false,
       },
       memoryLimitBytes: 0,
       deviceMemory: {
-        pinnedPoolBytes: 268435456, devicePools: [], lockedRegionBytesMax: 1073741824, loadLimits: [], peerAccess: true,
+        pinnedPoolBytes: 268435456,
+        devicePools: [],
+        lockedRegionBytesMax: 1073741824,
+        loadLimits: [],
+        peerAccess: true,
       },
     },
     http: { address: '0.0.0.0', port: 8000 },
@@ -341,11 +354,11 @@ test('O 1.1: a quantile without an error is reported and skipped; without valid 
 test.each([
   [
     '--metrics-config=histogram_latency=true',
-    "--metrics-config has no setting 'histogram_latency'; did you mean 'histogram_latencies'?"
+    "--metrics-config has no setting 'histogram_latency'; did you mean 'histogram_latencies'?",
   ],
   [
     '--metrics-config=histogram_latencies=yes',
-    '--metrics-config=histogram_latencies is true or false, and stays false. Got yes'
+    '--metrics-config=histogram_latencies is true or false, and stays false. Got yes',
   ],
   [
     '--backend-config=defualt-max-batch-size=8',
@@ -354,7 +367,7 @@ test.each([
   ],
   [
     '--backend-config=python,shm-default-bytes-size=8',
-    "the backend 'python' has no setting 'shm-default-bytes-size'; did you mean 'shm-default-byte-size'?"
+    "the backend 'python' has no setting 'shm-default-bytes-size'; did you mean 'shm-default-byte-size'?",
   ],
   ['--backend-config=onnxruntime,xyzzy=8', "the backend 'onnxruntime' has no setting 'xyzzy'"],
   ['--backend-config=tensorrt,plugins=/x.so', "the backend 'tensorrt' has no setting 'plugins'"],
@@ -363,19 +376,19 @@ test.each([
   ['--backend-config=openvino,xyzzy=8', "the backend 'openvino' has no setting 'xyzzy'"],
   [
     '--backend-config=onnx,library=/x',
-    "--backend-config names no backend of this server: 'onnx'; did you mean 'onnxruntime'?"
+    "--backend-config names no backend of this server: 'onnx'; did you mean 'onnxruntime'?",
   ],
   ['--host-policy=p,numa_nodes=1', "--host-policy has no setting 'numa_nodes'; did you mean 'numa-node'?"],
   ['--trace-config=rte=1', "--trace-config has no setting 'rte'; did you mean 'rate'?"],
   [
     '--trace-config=triton,log-freqency=1',
-    "--trace-config=triton has no setting 'log-freqency'; did you mean 'log-frequency'?"
+    "--trace-config=triton has no setting 'log-freqency'; did you mean 'log-frequency'?",
   ],
   ['--http-server-cert=c', '--http-server-cert has no effect: without --http-use-ssl=true the port serves plain text'],
   ['--grpc-server-key=k', '--grpc-server-key has no effect: without --grpc-use-ssl=true the port serves plain text'],
   [
     '--trace-config=opentelemtry,url=http://x',
-    "--trace-config has no mode 'opentelemtry'; did you mean 'opentelemetry'?"
+    "--trace-config has no mode 'opentelemtry'; did you mean 'opentelemetry'?",
   ],
 ])('a setting that nothing reads is told: %s', (flag, warning) => {
   expect(resolve(flag).warnings).toEqual([`Warning: ${warning}`])
@@ -386,8 +399,11 @@ test('known settings, and unknown backends, cause no warning', () => {
     settings.map((key) => `--backend-config=${name},${key}=1`),
   )
   const flags = [
-    '--backend-config=onnxruntime,default-max-batch-size=8', '--backend-config=intra_op_thread_count=2',
-    '--backend-config=my_own,anything=1', '--backend-config=vllm,x=1', '--host-policy=a,cpu-cores=0-3'
+    '--backend-config=onnxruntime,default-max-batch-size=8',
+    '--backend-config=intra_op_thread_count=2',
+    '--backend-config=my_own,anything=1',
+    '--backend-config=vllm,x=1',
+    '--host-policy=a,cpu-cores=0-3',
   ]
   expect(resolve(...known, ...flags).warnings).toEqual([])
 })
@@ -427,27 +443,45 @@ test('backend settings keep their order and backend', () => {
 
 test('O-36, O-46: settings of mode opentelemetry are kept in the order of the answer, each resource of its own', () => {
   const { settings } = resolve(
-    '--trace-config=mode=opentelemetry', '--trace-config=opentelemetry,resource=a=1',
-    '--trace-config=opentelemetry,bsp_schedule_delay=9', '--trace-config=opentelemetry,url=localhost:1/x',
+    '--trace-config=mode=opentelemetry',
+    '--trace-config=opentelemetry,resource=a=1',
+    '--trace-config=opentelemetry,bsp_schedule_delay=9',
+    '--trace-config=opentelemetry,url=localhost:1/x',
     '--trace-config=opentelemetry,resource=b=2',
   )
-  expect(settings.trace.spans).toMatchObject({ url: 'http://localhost:1/x', delayMs: 9, resource: [
+  expect(settings.trace.spans).toMatchObject({
+    url: 'http://localhost:1/x',
+    delayMs: 9,
+    resource: [
       ['a', '1'],
       ['b', '2'],
-    ] })
+    ],
+  })
   expect(settings.trace.exporter.map(([key, value]) => `${key}=${value}`)).toEqual([
-    'url=localhost:1/x', 'resource=a=1,b=2', 'bsp_max_queue_size=2048', 'bsp_schedule_delay=9',
-    'bsp_max_export_batch_size=512'
+    'url=localhost:1/x',
+    'resource=a=1,b=2',
+    'bsp_max_queue_size=2048',
+    'bsp_schedule_delay=9',
+    'bsp_max_export_batch_size=512',
   ])
 })
 
 test('O-36: trace settings from the command line; OFF beside another level does not switch off', () => {
   const { settings, warnings } = resolve(
-    '--trace-config=level=TENSORS', '--trace-config=level=OFF', '--trace-config=level=timestamps',
-    '--trace-config=rate=7', '--trace-config=triton,file=/t', '--trace-rate=9', '--trace-count=3',
+    '--trace-config=level=TENSORS',
+    '--trace-config=level=OFF',
+    '--trace-config=level=timestamps',
+    '--trace-config=rate=7',
+    '--trace-config=triton,file=/t',
+    '--trace-rate=9',
+    '--trace-count=3',
   )
   expect(settings.trace).toMatchObject({
-    levels: ['TIMESTAMPS', 'TENSORS'], rate: 7, count: 3, file: '/t', mode: 'triton',
+    levels: ['TIMESTAMPS', 'TENSORS'],
+    rate: 7,
+    count: 3,
+    file: '/t',
+    mode: 'triton',
   })
   expect(warnings[0]).toBe(
     "Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in --trace-config!",

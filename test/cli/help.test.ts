@@ -81,7 +81,10 @@ test('a word that is like no command is an unexpected argument, without a sugges
 test('each option is in the page of exactly one topic', () => {
   const pages = TOPICS.map(({ name }) => nereid('help', name).stdout)
   for (const flag of TABLE.filter((f) => f.group !== 'Global')) {
-    expect(pages.filter((page) => new RegExp(`^ {2}--${flag.name}(=|$)`, 'm').test(page)), flag.name).toHaveLength(1)
+    expect(
+      pages.filter((page) => new RegExp(`^ {2}--${flag.name}(=|$)`, 'm').test(page)),
+      flag.name,
+    ).toHaveLength(1)
   }
   expect(nereid('--help', 'http').stdout).toBe(pages[TOPICS.findIndex(({ name }) => name === 'http')])
 }, 120_000)
@@ -104,7 +107,8 @@ test('unwritable output is reported without a stack', () => {
       encoding: 'utf8',
     })
     expect([status, stderr], args).toEqual([
-      1, 'error: standard output can not be written: ENOSPC: no space left on device, write\n'
+      1,
+      'error: standard output can not be written: ENOSPC: no space left on device, write\n',
     ])
   }
 }, 60_000)
@@ -112,7 +116,8 @@ test('unwritable output is reported without a stack', () => {
 test('an unknown topic ends with 1 and names those there are', () => {
   const { code, stderr } = nereid('help', 'htpt')
   expect([code, stderr]).toEqual([
-    1, expect.stringContaining("there is no help on 'htpt'; there is on all, serve, server, models, http")
+    1,
+    expect.stringContaining("there is no help on 'htpt'; there is on all, serve, server, models, http"),
   ])
 })
 
@@ -140,7 +145,8 @@ test.skipIf(!has('sh', '-c', 'command -v mandoc'))('mandoc finds nothing to comp
 
 test.skipIf(!has('sh', '-c', 'command -v man'))('man shows the manual page without a warning', () => {
   const ran = spawnSync('man', ['--warnings', '-E', 'UTF-8', '-l', '-Tutf8', PAGE], {
-    encoding: 'utf8', env: { ...process.env, LC_ALL: 'C.UTF-8' },
+    encoding: 'utf8',
+    env: { ...process.env, LC_ALL: 'C.UTF-8' },
   })
   expect([ran.status, ran.stderr]).toEqual([0, ''])
 })
@@ -163,7 +169,10 @@ function completions(line: string): string[] {
     printf '%s\\n' "\${COMPREPLY[@]}"`
   const ran = spawnSync('bash', ['--norc', '-c', program], { encoding: 'utf8', cwd: directory })
   expect(ran.stderr).toBe('')
-  return ran.stdout.split('\n').filter((one) => one !== '').toSorted()
+  return ran.stdout
+    .split('\n')
+    .filter((one) => one !== '')
+    .toSorted()
 }
 
 describe('completion in bash', () => {
@@ -207,13 +216,16 @@ describe('completion in bash', () => {
   })
 })
 
-test.skipIf(!has('zsh', '--version'))('zsh reads its completion and completes a line', () => {
-  const script = join(directory, '_nereid')
-  writeFileSync(script, nereid('completion', 'zsh').stdout)
-  expect(spawnSync('zsh', ['-n', script], { encoding: 'utf8' }).stderr).toBe('')
-  // Completion needs a line editor, so the shell runs on a pseudo terminal. A key after Tab writes the line to a file.
-  const result = join(directory, 'buffer')
-  const program = `
+test.skipIf(!has('zsh', '--version'))(
+  'zsh reads its completion and completes a line',
+  () => {
+    const script = join(directory, '_nereid')
+    writeFileSync(script, nereid('completion', 'zsh').stdout)
+    expect(spawnSync('zsh', ['-n', script], { encoding: 'utf8' }).stderr).toBe('')
+    // Completion needs a line editor, so the shell runs on a pseudo terminal. A key after Tab writes the line
+    // to a file.
+    const result = join(directory, 'buffer')
+    const program = `
     zmodload zsh/zpty
     zpty shell zsh -f -i
     zpty -w shell "autoload -Uz compinit; compinit -u -D; source ${script}"
@@ -222,27 +234,33 @@ test.skipIf(!has('zsh', '--version'))('zsh reads its completion and completes a 
     zpty -n -w shell "$1"$'\\t\\x18'
     for look in {1..300}; do [[ -s ${result} ]] && break; sleep 0.1; done
     zpty -d shell`
-  const complete = (line: string): string => {
-    rmSync(result, { force: true })
-    spawnSync('zsh', ['-f', '-c', program, 'zsh', line], { cwd: directory, timeout: 30_000 })
-    return readFileSync(result, 'utf8').trimEnd()
-  }
-  expect(complete('nereid compl')).toBe('nereid completion')
-  expect(complete('nereid --http-por')).toBe('nereid --http-port=')
-  expect(complete('nereid --model-control-mode=exp')).toBe('nereid --model-control-mode=explicit')
-  expect(complete('nereid init --nam')).toBe('nereid init --name=')
-  expect(complete('nereid check --model-repository=mod')).toBe('nereid check --model-repository=models/')
-}, 120_000)
+    const complete = (line: string): string => {
+      rmSync(result, { force: true })
+      spawnSync('zsh', ['-f', '-c', program, 'zsh', line], { cwd: directory, timeout: 30_000 })
+      return readFileSync(result, 'utf8').trimEnd()
+    }
+    expect(complete('nereid compl')).toBe('nereid completion')
+    expect(complete('nereid --http-por')).toBe('nereid --http-port=')
+    expect(complete('nereid --model-control-mode=exp')).toBe('nereid --model-control-mode=explicit')
+    expect(complete('nereid init --nam')).toBe('nereid init --name=')
+    expect(complete('nereid check --model-repository=mod')).toBe('nereid check --model-repository=models/')
+  },
+  120_000,
+)
 
 test.skipIf(!has('fish', '--version'))('fish reads its completion and completes a line', () => {
   const script = join(directory, 'nereid.fish')
   writeFileSync(script, nereid('completion', 'fish').stdout)
   const complete = (line: string): string[] => {
     const ran = spawnSync('fish', ['--no-config', '-c', `source ${script}; complete -C '${line}'`], {
-      encoding: 'utf8', cwd: directory,
+      encoding: 'utf8',
+      cwd: directory,
     })
     expect(ran.stderr).toBe('')
-    return ran.stdout.split('\n').map((one) => one.split('\t')[0] ?? '').filter((one) => one !== '')
+    return ran.stdout
+      .split('\n')
+      .map((one) => one.split('\t')[0] ?? '')
+      .filter((one) => one !== '')
   }
   expect(complete('nereid ')).toEqual(expect.arrayContaining([...COMMANDS.map((c) => c.name), 'serve']))
   expect(complete('nereid --http-p')).toEqual(['--http-port'])
@@ -254,7 +272,9 @@ test.skipIf(!has('fish', '--version'))('fish reads its completion and completes 
 
 test('an unknown shell is refused', () => {
   expect(nereid('completion', 'tcsh')).toEqual({
-    code: 1, stdout: '', stderr: 'error: Usage: nereid completion (bash | zsh | fish)\n',
+    code: 1,
+    stdout: '',
+    stderr: 'error: Usage: nereid completion (bash | zsh | fish)\n',
   })
 })
 

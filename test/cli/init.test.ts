@@ -3,7 +3,15 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
-  existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
 } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -76,23 +84,31 @@ const MODELS: [name: string, source: () => string, flags: string[], outputs: Rec
   ['optional', () => join(generated.path('main'), 'optional', '1', 'model.onnx'), [], { OUTPUT0: Array(8).fill(3) }],
   ['scalar', () => join(generated.path('main'), 'scalar', '1', 'model.onnx'), [], {}],
   [
-    'dynamic', () => file('dynamic.onnx', addSub(TYPE.FP32, ['batch', 'n', 5])), [],
-    { OUTPUT0: Array(40).fill(2), OUTPUT1: Array(40).fill(0) }
+    'dynamic',
+    () => file('dynamic.onnx', addSub(TYPE.FP32, ['batch', 'n', 5])),
+    [],
+    { OUTPUT0: Array(40).fill(2), OUTPUT1: Array(40).fill(0) },
   ],
   [
-    'batched', () => file('batched.onnx', addSub(TYPE.INT32, ['batch', 'n'])), ['--batch=16'],
-    { OUTPUT0: Array(8).fill(2) }
+    'batched',
+    () => file('batched.onnx', addSub(TYPE.INT32, ['batch', 'n'])),
+    ['--batch=16'],
+    { OUTPUT0: Array(8).fill(2) },
   ],
   ['strings', () => file('strings.onnx', addSubStrings()), ['--batch'], {}],
   [
-    'large', () => file('large.onnx', identity(TYPE.UINT8, [1, 3, 224, 224])), [],
-    { OUTPUT0: Array(3 * 224 * 224).fill(1) }
+    'large',
+    () => file('large.onnx', identity(TYPE.UINT8, [1, 3, 224, 224])),
+    [],
+    { OUTPUT0: Array(3 * 224 * 224).fill(1) },
   ],
   ['recurrent', () => file('recurrent.onnx', recurrent()), [], { y: Array(4).fill(1) }],
   ['image', () => file('image.onnx', image()), ['--batch'], { pooled: Array(3).fill(1) }],
   [
-    'odd_tensor', () => file('odd tensor.onnx', identity(TYPE.INT32, ['n'], `a'"\\%`)), [],
-    { OUTPUT0: Array(8).fill(1) }
+    'odd_tensor',
+    () => file('odd tensor.onnx', identity(TYPE.INT32, ['n'], `a'"\\%`)),
+    [],
+    { OUTPUT0: Array(8).fill(1) },
   ],
 ]
 
@@ -115,7 +131,9 @@ describe.skipIf(curl !== '')(`the commands that init prints work ${curl}`, () =>
       rmSync(join(directory, 'answer.bin'), { force: true })
       const command = curlOf(printed.get(name) ?? '', server.httpPort)
       const { stdout, stderr, status } = spawnSync('bash', ['-c', command], {
-        cwd: directory, encoding: 'utf8', timeout: 30_000,
+        cwd: directory,
+        encoding: 'utf8',
+        timeout: 30_000,
       })
       expect([status, stderr], `${name}: ${command}`).toEqual([0, ''])
       const isBinary = existsSync(join(directory, 'answer.bin'))
@@ -130,10 +148,14 @@ describe.skipIf(curl !== '')(`the commands that init prints work ${curl}`, () =>
         expect(answer.outputs.find((o) => o.name === output)?.data, name).toEqual(data)
     }
     const config = (await (await fetch(`${server.url}/v2/models/batched/config`)).json()) as Record<string, unknown>
-    expect(config).toMatchObject({ max_batch_size: 16, dynamic_batching: {}, input: [
+    expect(config).toMatchObject({
+      max_batch_size: 16,
+      dynamic_batching: {},
+      input: [
         { name: 'INPUT0', dims: [-1] },
         { name: 'INPUT1', dims: [-1] },
-      ] })
+      ],
+    })
     await server.stop()
   }, 180_000)
 
@@ -152,7 +174,8 @@ test('nothing is overwritten without --force, which leaves other files alone', (
   writeFileSync(join(directory, 'kept/once/labels.txt'), 'a\n')
   const again = init([path, '--out=kept'])
   expect([again.code, again.stderr]).toEqual([
-    1, 'error: kept/once/1/model.onnx is already there; --force replaces it, --name=<name> makes another model\n'
+    1,
+    'error: kept/once/1/model.onnx is already there; --force replaces it, --name=<name> makes another model\n',
   ])
   expect(readFileSync(config, 'utf8')).toBe('name: "once"\n')
   expect(init([path, '--out=kept', '--force', '--batch']).code).toBe(0)
@@ -200,8 +223,12 @@ function withExternalWeight(location: string): Buffer {
   const entry = (k: string, v: string): Buffer =>
     part(13, Buffer.concat([part(1, Buffer.from(k)), part(2, Buffer.from(v))]))
   const tensor = Buffer.concat([
-    Buffer.from([8, 4, 16, 1]), part(8, Buffer.from('w')), entry('location', location), entry('offset', '0'),
-    entry('length', '16'), Buffer.from([112, 1])
+    Buffer.from([8, 4, 16, 1]),
+    part(8, Buffer.from('w')),
+    entry('location', location),
+    entry('offset', '0'),
+    entry('length', '16'),
+    Buffer.from([112, 1]),
   ])
   const graph = model({
     nodes: [node('Add', ['INPUT0', 'w'], ['OUTPUT0'])],
@@ -280,11 +307,11 @@ test.each([
   [['once.onnx', '--name'], /--name needs a value: --name=<name>/],
   [['once.onnx', '--force=yes'], /--force takes no value/],
   [['once.onnx', '--name=../x'], /model name must not contain path traversal characters/],
-  [["once.onnx", "--name=it's"], /the name 'it's' can not stand in a URL as it is/],
+  [['once.onnx', "--name=it's"], /the name 'it's' can not stand in a URL as it is/],
   [['once.onnx', '--batch=0'], /--batch=0: rows are a number from 1 to 2147483647/],
   [
     ['fixed.onnx', '--batch'],
-    /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/
+    /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/,
   ],
   [['text.onnx'], /text\.onnx.*|no ONNX model/],
 ])('%j is refused and leaves nothing behind', (args, reason) => {
@@ -300,7 +327,10 @@ test.each([
 
 test('a tensor too large for a command line has no example', () => {
   const io = {
-    name: 'm', backend: 'onnxruntime', max_batch_size: 0, output: [],
+    name: 'm',
+    backend: 'onnxruntime',
+    max_batch_size: 0,
+    output: [],
     input: [{ name: 'x', data_type: 'TYPE_FP32', dims: [1, 4096, 4096] }],
   }
   expect(exampleRequest(io, 8)).toBeNull()
@@ -330,7 +360,10 @@ describe.skipIf(curl !== '' || python !== '')(`models in Python ${python}`, () =
     expect([own.code, own.stderr]).toEqual([0, ''])
     expect(template.stdout + own.stdout).not.toContain('Note:')
     const server = await TestServer.start(join(directory, 'py'), [], { env })
-    for (const [{ stdout }, expected] of [[template, 2], [own, 3]] as const) {
+    for (const [{ stdout }, expected] of [
+      [template, 2],
+      [own, 3],
+    ] as const) {
       const ran = spawnSync('bash', ['-c', curlOf(stdout, server.httpPort)], { encoding: 'utf8', timeout: 30_000 })
       expect(JSON.parse(ran.stdout), ran.stderr).toMatchObject({
         outputs: [{ name: 'OUTPUT0', data: Array(8).fill(expected) }],
@@ -374,13 +407,18 @@ describe('nothing is left of a model', () => {
     const work = mkdtempSync(join(directory, 'interrupted-'))
     mkdirSync(join(work, 'slow'))
     const code = [
-      'import os, time', 'class TritonPythonModel:', '    def initialize(self, args):',
-      `        open(${JSON.stringify(join(work, 'loading'))}, 'w').close()`, '        time.sleep(60)',
-      '    def execute(self, requests): pass'
+      'import os, time',
+      'class TritonPythonModel:',
+      '    def initialize(self, args):',
+      `        open(${JSON.stringify(join(work, 'loading'))}, 'w').close()`,
+      '        time.sleep(60)',
+      '    def execute(self, requests): pass',
     ]
     writeFileSync(join(work, 'slow/model.py'), code.join('\n'))
     const child = spawn(process.execPath, [MAIN, 'init', 'slow', '--out=new/models'], {
-      cwd: work, env, stdio: 'ignore',
+      cwd: work,
+      env,
+      stdio: 'ignore',
     })
     const ended = once(child, 'exit')
     await vi.waitUntil(() => existsSync(join(work, 'loading')), { timeout: 25_000 })

@@ -36,7 +36,7 @@ test.each([
   [['--cache-config=local,size=99999999999999999999'], NO_SIZE],
   [
     ['--cache-config=local,size=1', '--cache-config=redis,host=a'],
-    'found multiple cache configurations, but only a single cache is currently supported'
+    'found multiple cache configurations, but only a single cache is currently supported',
   ],
   [
     ['--cache-config=local,size=1', '--response-cache-byte-size=1'],
@@ -98,7 +98,7 @@ test.each([
   ['port=6379', NO_ADDRESS],
   [
     'host=h,port=0',
-    "failed to connect to Redis (h:0): Connection refused; 'port' has to be a number from 1 to 65535, got '0'"
+    "failed to connect to Redis (h:0): Connection refused; 'port' has to be a number from 1 to 65535, got '0'",
   ],
   ['host=h,port=70000', "RedisCache: 'port' has to be a number from 1 to 65535, got '70000'"],
   [
@@ -114,7 +114,7 @@ test.each([
   ['host=h,port=1,tls_enabled=true', `TLS ('tls_enabled') ${NO_TLS}`],
   [
     'host=h,port=1,cert=a,key=b,cacert=c,cacert_dir=d,sni=e',
-    `TLS ('cert', 'key', 'cacert', 'cacert_dir', 'sni') ${NO_TLS}`
+    `TLS ('cert', 'key', 'cacert', 'cacert_dir', 'sni') ${NO_TLS}`,
   ],
 ])('S-39: a Redis with %s is refused', (settings, text) => {
   expect(() => readResponseCache(options(`--cache-config=redis,${settings}`), [])).toThrow(text)
@@ -134,11 +134,14 @@ test.each([
   [['--rate-limit=EXECUTION_COUNT'], []],
   [
     [
-      '--rate-limit=execution_count', '--rate-limit-resource=R1:10', '--rate-limit-resource=R2:3:1',
-      '--rate-limit-resource=:0'
+      '--rate-limit=execution_count',
+      '--rate-limit-resource=R1:10',
+      '--rate-limit-resource=R2:3:1',
+      '--rate-limit-resource=:0',
     ],
     [
-      { name: 'R1', count: 10, device: null }, { name: 'R2', count: 3, device: 1 },
+      { name: 'R1', count: 10, device: null },
+      { name: 'R2', count: 3, device: 1 },
       { name: '', count: 0, device: null },
     ],
   ],
@@ -170,7 +173,8 @@ test('--text-alias names models for clients of text endpoints, --openai-errors s
   const args = ['--model-repository=/m', '--openai-errors=triton', ...aliases.map((text) => `--text-alias=${text}`)]
   const { core, listen } = resolveSettings(parseArguments(args)).settings
   expect(core.engine.textAliases).toEqual([
-    { alias: 'small', model: 'minilm', tokens: 'cl100k_base' }, { alias: 'BAAI/bge-m3', model: 'bge:3', tokens: '' },
+    { alias: 'small', model: 'minilm', tokens: 'cl100k_base' },
+    { alias: 'BAAI/bge-m3', model: 'bge:3', tokens: '' },
     { alias: 'a', model: 'minilm', tokens: '' },
   ])
   expect(listen.openaiErrorsAsTriton).toBe(true)
@@ -198,9 +202,13 @@ test.each([
 test('M-27 M-28 memory of GPUs is limited by device, the last one given counts', () => {
   const { deviceMemory } = resolveSettings(
     parseArguments([
-      '--model-repository=/m', '--cuda-memory-pool-byte-size=0:1024', '--cuda-memory-pool-byte-size=1:0',
-      '--model-load-gpu-limit=0:.5', '--model-load-gpu-limit=3:1', '--enable-peer-access=false',
-      '--pinned-region-byte-size=7'
+      '--model-repository=/m',
+      '--cuda-memory-pool-byte-size=0:1024',
+      '--cuda-memory-pool-byte-size=1:0',
+      '--model-load-gpu-limit=0:.5',
+      '--model-load-gpu-limit=3:1',
+      '--enable-peer-access=false',
+      '--pinned-region-byte-size=7',
     ]),
   ).settings.core
   expect(deviceMemory).toEqual({

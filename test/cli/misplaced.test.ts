@@ -50,7 +50,7 @@ const lines = (server: TestServer, part: string): string[] =>
     .split('\n')
     .filter((line) => line.includes(part))
 
-test('a file in the place of a repository: Triton\'s text, then the command that makes one of it', async () => {
+test("a file in the place of a repository: Triton's text, then the command that makes one of it", async () => {
   const work = join(directory, 'work')
   mkdirSync(work)
   cpSync(MODEL, join(work, 'resnet.onnx'))
@@ -64,13 +64,16 @@ test('a file in the place of a repository: Triton\'s text, then the command that
   await serves(join(work, 'models'), 'resnet')
 })
 
-test('a missing repository: Triton\'s text, then the likely meaning', () => {
+test("a missing repository: Triton's text, then the likely meaning", () => {
   const work = join(directory, 'absent')
   for (const name of ['models', 'more models', 'empty/1']) mkdirSync(join(work, name), { recursive: true })
   cpSync(MODEL, join(work, 'resnet/1/model.onnx'))
   const reported = (...args: string[]): string => {
     const { status, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
-      cwd: work, encoding: 'utf8', env: { ...process.env, HOME: '/home/me' }, timeout: 60_000,
+      cwd: work,
+      encoding: 'utf8',
+      env: { ...process.env, HOME: '/home/me' },
+      timeout: 60_000,
     })
     expect(status).toBe(1)
     return stderr.replace('error: creating server: Internal - failed to stat file ', '')
@@ -99,7 +102,8 @@ test('a version of a model in the place of a repository: the repository is named
   const server = await TestServer.start(join(repository, 'simple/1'))
   const [line = '', ...more] = lines(server, 'is a version of the model')
   expect([line, more]).toEqual([
-    expect.stringContaining("simple/1' is a version of the model 'simple': serve --model-repository="), []
+    expect.stringContaining("simple/1' is a version of the model 'simple': serve --model-repository="),
+    [],
   ])
   await server.stop()
 })
@@ -123,10 +127,11 @@ test.each([
   ['img/model.onnx', null, 'Expected model name of the form'],
   ['img/resnet.onnx', null, 'Expected model name of the form'],
   [
-    'img/model.onnx', 'backend: "onnxruntime"',
-    'at least one version must be available under the version policy of model'
+    'img/model.onnx',
+    'backend: "onnxruntime"',
+    'at least one version must be available under the version policy of model',
   ],
-])('%s without a version, configuration %j: Triton\'s text, then where it belongs', async (file, config, text) => {
+])("%s without a version, configuration %j: Triton's text, then where it belongs", async (file, config, text) => {
   const repository = place(file, config)
   const server = await TestServer.start(repository, ['--exit-on-error=false', '--strict-readiness=false'])
   const found = lines(server, 'has to be in the directory of a version').filter((line) => line.startsWith('E'))

@@ -6,7 +6,8 @@ afterEach(() => void vi.useRealTimers())
 
 /** A terminal with a screen: supports line feeds, `up n` and `clear to the end`. */
 function screen(
-  columns = 80, height = 40,
+  columns = 80,
+  height = 40,
 ): { terminal: { columns: number; rows: number; write(text: string): void }; lines: () => string[] } {
   let rows: string[] = ['']
   const write = (text: string): void => {
@@ -61,7 +62,10 @@ test('a load that takes long is a line every 10 s, and has its time at its end; 
   expect(lines).toEqual([])
   vi.advanceTimersByTime(11_500)
   expect(lines).toEqual([
-    'still loading bert, 10 s', 'still loading bad:2, 10 s', 'still loading bert, 20 s', 'still loading bad:2, 20 s'
+    'still loading bert, 10 s',
+    'still loading bad:2, 10 s',
+    'still loading bert, 20 s',
+    'still loading bad:2, 20 s',
   ])
   slow.observe({ model: 'bert', version: 1, phase: 'ready', detail: '' })
   slow.observe({ model: 'bad', version: 2, phase: 'failed', detail: 'no' })
@@ -87,7 +91,8 @@ test('a low terminal gets as many lines as can be taken away again', () => {
   for (let i = 0; i < 40; i += 1) progress.observe({ model: `m${i}`, ...loading })
   vi.advanceTimersByTime(300)
   expect(lines().map((line) => line.slice(2))).toEqual([
-    ...[0, 1, 2, 3].map((i) => `loading m${i}:1  0.3 s`), 'and 36 more, 0 done'
+    ...[0, 1, 2, 3].map((i) => `loading m${i}:1  0.3 s`),
+    'and 36 more, 0 done',
   ])
   progress.end()
   expect(lines()).toEqual([])

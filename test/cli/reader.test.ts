@@ -12,7 +12,10 @@ test('a table is at most as wide as the terminal, and no word of it is broken', 
   for (const columns of [50, 60, 80, 200]) {
     const table = fitTable(rows, columns)
     // Only the line with a word that is longer than the column may be wider.
-    const others = table.split('\n').filter((line) => !line.includes('libonnxruntime')).join('\n')
+    const others = table
+      .split('\n')
+      .filter((line) => !line.includes('libonnxruntime'))
+      .join('\n')
     expect(widest(others), table).toBeLessThanOrEqual(columns)
     expect(table).toContain(' /a/long/path/without/any/blank/libonnxruntime.so.1 ')
     expect(foldLines(table, columns)).toBe(table)
@@ -24,7 +27,13 @@ test('a table is at most as wide as the terminal, and no word of it is broken', 
 })
 
 test('several wide columns share the width', () => {
-  const table = fitTable([['A', 'B', 'C'], ['aa '.repeat(20), 'bb '.repeat(20), 'c']], 60)
+  const table = fitTable(
+    [
+      ['A', 'B', 'C'],
+      ['aa '.repeat(20), 'bb '.repeat(20), 'c'],
+    ],
+    60,
+  )
   expect(widest(table)).toBeGreaterThan(54)
   expect(widest(table)).toBeLessThanOrEqual(60)
   expect(table).toMatch(/(?:aa ){8,} *\| (?:bb ){8,} *\| c/)
@@ -53,15 +62,36 @@ test('states are coloured only in their own column, and not with NO_COLOR', () =
 })
 
 test('colours do not count as width: lines that fit are not broken', () => {
-  const rows = [['Model', 'Version', 'Status'], ['m'.repeat(60), '1', 'READY']]
+  const rows = [
+    ['Model', 'Version', 'Status'],
+    ['m'.repeat(60), '1', 'READY'],
+  ]
   const table = colourStates(fitTable(rows, 80), {})
   expect(foldLines(table, 80)).toBe(table)
 })
 
 test('letters that take two columns of the terminal, or none, are counted so', () => {
-  const table = fitTable([['Model', 'Status'], ['模型', 'READY'], ['e\u0301a', 'READY'], ['😀', 'READY']], 80)
-  expect(table.split('\n').slice(3, -1)).toEqual(['| 模型  | READY  |', '| e\u0301a    | READY  |', '| 😀    | READY  |'])
-  const folded = fitTable([['Model', 'Status'], ['模模 '.repeat(20), 'READY']], 40)
+  const table = fitTable(
+    [
+      ['Model', 'Status'],
+      ['模型', 'READY'],
+      ['e\u0301a', 'READY'],
+      ['😀', 'READY'],
+    ],
+    80,
+  )
+  expect(table.split('\n').slice(3, -1)).toEqual([
+    '| 模型  | READY  |',
+    '| e\u0301a    | READY  |',
+    '| 😀    | READY  |',
+  ])
+  const folded = fitTable(
+    [
+      ['Model', 'Status'],
+      ['模模 '.repeat(20), 'READY'],
+    ],
+    40,
+  )
   for (const line of folded.split('\n')) expect(line.length + (line.match(/模/g)?.length ?? 0)).toBeLessThanOrEqual(40)
   expect(folded.match(/模/g)).toHaveLength(40)
 })

@@ -27,14 +27,17 @@ class Forwarder {
 
   async #look(): Promise<void> {
     const isReady = (one: TestServer): Promise<boolean> =>
-      fetch(`${one.url}/v2/health/ready`, { headers: { connection: 'close' } }).then(({ ok }) => ok, () => false)
+      fetch(`${one.url}/v2/health/ready`, { headers: { connection: 'close' } }).then(
+        ({ ok }) => ok,
+        () => false,
+      )
     const found = await Promise.all(this.replicas.map(async (one) => [one, await isReady(one)] as const))
     this.#ready = found.filter(([, ready]) => ready).map(([one]) => one)
   }
 
   /** Resolves when each replica is sent to. */
   async all(): Promise<void> {
-    for (const end = performance.now() + READY_MS_MAX; !this.replicas.every((one) => this.#ready.includes(one)); ) {
+    for (const end = performance.now() + READY_MS_MAX; !this.replicas.every((one) => this.#ready.includes(one));) {
       if (performance.now() > end) throw new Error(`not each replica is ready within ${READY_MS_MAX} ms`)
       await new Promise((done) => setTimeout(done, 20))
     }
@@ -97,15 +100,17 @@ test(TITLE, { timeout: RESTARTS * 30_000 }, async () => {
   try {
     const ports = [await forwarder.open((one) => one.httpPort), await forwarder.open((one) => one.grpcPort)] as const
     await forwarder.all()
-    const clients = [byHttp, byGrpc].flatMap((ask, at) => Array.from({ length: CLIENTS }, async () => {
-      while (!over.signal.aborted) {
-        const failure = await ask(ports[at] ?? 0)
-        if (failure === null) answered++
-        else failed.push(`${ask.name}: ${failure}`)
-        // Paced: connections that are over occupy a port for a minute.
-        await new Promise((done) => setTimeout(done, 5))
-      }
-    }))
+    const clients = [byHttp, byGrpc].flatMap((ask, at) =>
+      Array.from({ length: CLIENTS }, async () => {
+        while (!over.signal.aborted) {
+          const failure = await ask(ports[at] ?? 0)
+          if (failure === null) answered++
+          else failed.push(`${ask.name}: ${failure}`)
+          // Paced: connections that are over occupy a port for a minute.
+          await new Promise((done) => setTimeout(done, 5))
+        }
+      }),
+    )
     for (let restart = 0; restart < RESTARTS; restart++) {
       await forwarder.all()
       const before = forwarder.replicas[restart % 2]

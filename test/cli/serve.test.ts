@@ -46,11 +46,11 @@ test('R-02: a missing repository ends the process with 1', async () => {
 test.each([
   [
     ['--allow-http=false', '--allow-grpc=false'],
-    'Warning: no client can reach this server: --allow-http and --allow-grpc are false; only metrics are served\n'
+    'Warning: no client can reach this server: --allow-http and --allow-grpc are false; only metrics are served\n',
   ],
   [
     ['--allow-http=false', '--allow-grpc=false', '--allow-metrics=false'],
-    'Warning: no client can reach this server: --allow-http and --allow-grpc are false\n'
+    'Warning: no client can reach this server: --allow-http and --allow-grpc are false\n',
   ],
   [['--allow-http=false'], ''],
 ])('%j is told when no client can reach the server', async (flags, warning) => {
@@ -82,7 +82,11 @@ test('a taken port ends the process with 1 and names the socket', async () => {
   const taken = createServer()
   await new Promise<void>((done) => taken.listen(0, '127.0.0.1', done))
   const { port } = taken.address() as AddressInfo
-  for (const [flag, service] of [['http', 'HTTP'], ['grpc', 'GRPC'], ['metrics', 'Metrics']]) {
+  for (const [flag, service] of [
+    ['http', 'HTTP'],
+    ['grpc', 'GRPC'],
+    ['metrics', 'Metrics'],
+  ]) {
     const server = await TestServer.spawn(models.path('small'), [`--${flag}-port=${port}`])
     expect(await server.ended(), flag).toBe(1)
     const text = `"failed to start ${service} service: Unavailable - Socket '127.0.0.1:${port}' already in use "\n`
@@ -100,15 +104,18 @@ test('an unavailable address is reported as such, without advice to end a proces
     ],
     [
       'unix:/no/such/s.sock',
-      "Socket 'unix:/no/such/s.sock' can not be listened to: No such file or directory (os error 2)"
+      "Socket 'unix:/no/such/s.sock' can not be listened to: No such file or directory (os error 2)",
     ],
   ] as const) {
     const server = await TestServer.spawn(models.path('small'), [
-      `--http-address=${address}`, '--http-port=18099', '--metrics-address=127.0.0.1'
+      `--http-address=${address}`,
+      '--http-port=18099',
+      '--metrics-address=127.0.0.1',
     ])
     expect(await server.ended(), address).toBe(1)
     expect(server.stderr.split('\n').map((line) => line.slice(line.indexOf('"')))).toEqual([
-      `"failed to start HTTP service: Invalid argument - ${told}"`, ''
+      `"failed to start HTTP service: Invalid argument - ${told}"`,
+      '',
     ])
   }
 })

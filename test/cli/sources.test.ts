@@ -32,10 +32,14 @@ function file(content: string | Uint8Array): string {
 }
 
 function nereid(
-  args: string[], variables: NodeJS.ProcessEnv = {},
+  args: string[],
+  variables: NodeJS.ProcessEnv = {},
 ): { code: number | null; stdout: string; stderr: string } {
   const ran = spawnSync(process.execPath, [MAIN, ...args], {
-    encoding: 'utf8', timeout: 30_000, cwd: directory, env: { ...CLEAN, ...variables },
+    encoding: 'utf8',
+    timeout: 30_000,
+    cwd: directory,
+    env: { ...CLEAN, ...variables },
   })
   return { code: ran.status, stdout: ran.stdout, stderr: ran.stderr }
 }
@@ -46,23 +50,37 @@ describe('precedence', () => {
       ' - a\n  - b\n',
   )
   const variables = {
-    NEREID_CONFIG: config, NEREID_HTTP_PORT: '2', NEREID_GRPC_PORT: '2', NEREID_LOAD_MODEL: 'c\nd e\n', NEREID_ID: '',
+    NEREID_CONFIG: config,
+    NEREID_HTTP_PORT: '2',
+    NEREID_GRPC_PORT: '2',
+    NEREID_LOAD_MODEL: 'c\nd e\n',
+    NEREID_ID: '',
   }
 
   test('flags override variables, variables the file, the file the defaults; lists are not merged', async () => {
     const { options, given, warnings } = await readOptions(['--http-port=1'], variables)
     expect(options).toMatchObject({
-      httpPort: 1, grpcPort: 2, metricsPort: 3, id: 'file', modelRepository: ['/file', '/more'],
-      loadModel: ['c', 'd e'], exitTimeoutSecs: 30,
+      httpPort: 1,
+      grpcPort: 2,
+      metricsPort: 3,
+      id: 'file',
+      modelRepository: ['/file', '/more'],
+      loadModel: ['c', 'd e'],
+      exitTimeoutSecs: 30,
     })
     expect(Object.fromEntries(given)).toEqual({
-      config: 'NEREID_CONFIG', 'http-port': 'command line', 'grpc-port': 'NEREID_GRPC_PORT',
-      'load-model': 'NEREID_LOAD_MODEL', 'metrics-port': `${config}:3`, id: `${config}:4`,
+      config: 'NEREID_CONFIG',
+      'http-port': 'command line',
+      'grpc-port': 'NEREID_GRPC_PORT',
+      'load-model': 'NEREID_LOAD_MODEL',
+      'metrics-port': `${config}:3`,
+      id: `${config}:4`,
       'model-repository': `${config}:5`,
     })
     expect(warnings).toEqual([])
     const named = await readOptions(['--load-model=x', `--config=${config}`, '--model-repository=/line'], {
-      ...variables, NEREID_CONFIG: '/nowhere',
+      ...variables,
+      NEREID_CONFIG: '/nowhere',
     })
     expect(named.options).toMatchObject({ loadModel: ['x'], modelRepository: ['/line'] })
     expect((await readOptions(['--config='], variables)).options.metricsPort).toBe(8002)
@@ -71,7 +89,8 @@ describe('precedence', () => {
   test('all flags but help and version have a variable; all but those and config have a line in a file', async () => {
     for (const flag of TABLE) {
       const text =
-        flag.kind === 'string' ? 'x'
+        flag.kind === 'string'
+          ? 'x'
           : flag.kind === 'choice'
             ? String(flag.choices[0])
             : ['number', 'integer', 'bytes'].includes(flag.kind)
@@ -112,26 +131,31 @@ describe('a server', () => {
     'takes its ports, repository and lists from variables and a file, and gives processes of models the ' +
       'environment that it has',
     async () => {
-    const repository = join(directory, 'models')
-    mkdirSync(join(repository, 'env/1'), { recursive: true })
-    const tensor = (name: string): string => `{ name: "${name}" data_type: TYPE_STRING dims: [ 1 ] }`
-    writeFileSync(
+      const repository = join(directory, 'models')
+      mkdirSync(join(repository, 'env/1'), { recursive: true })
+      const tensor = (name: string): string => `{ name: "${name}" data_type: TYPE_STRING dims: [ 1 ] }`
+      writeFileSync(
         join(repository, 'env/config.pbtxt'),
         `backend: "python"\ninput [ ${tensor('IN')} ]\noutput [ ${tensor('OUT')} ]\n`,
       )
       writeFileSync(
         join(repository, 'env/1/model.py'),
         [
-          'import json, os', 'import numpy as np', 'import triton_python_backend_utils as pb_utils',
-          'class TritonPythonModel:', '    def execute(self, requests):',
+          'import json, os',
+          'import numpy as np',
+          'import triton_python_backend_utils as pb_utils',
+          'class TritonPythonModel:',
+          '    def execute(self, requests):',
           '        seen = {k: v for k, v in os.environ.items() if k.startswith("NEREID_") and k != "NEREID_RUNNER"}',
           '        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([json.dumps(seen)], ' +
             'dtype=object))]) for _ in requests]',
         ].join('\n'),
       )
       const variables = {
-        NEREID_CONFIG: file(`id: from a file\nmodel-repository:\n  - ${repository}\n`), NEREID_LOG_VERBOSE: '1',
-        NEREID_MODEL_CONTROL_MODE: 'explicit', NEREID_LOAD_MODEL: 'env\nsimple',
+        NEREID_CONFIG: file(`id: from a file\nmodel-repository:\n  - ${repository}\n`),
+        NEREID_LOG_VERBOSE: '1',
+        NEREID_MODEL_CONTROL_MODE: 'explicit',
+        NEREID_LOAD_MODEL: 'env\nsimple',
       }
       const env = { ...CLEAN, ...variables, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
       // The harness passes a repository on the command line, which overrides that of the file.
@@ -154,10 +178,17 @@ describe('a server', () => {
 
   test('a port variable that Kubernetes sets for a Service is ignored with a warning', async () => {
     const variables = {
-      NEREID_HTTP_PORT: 'tcp://10.0.0.1:8000', NEREID_HTTP_SERVICE_HOST: '10.0.0.1', NEREID_HTTP_SERVICE_PORT: '8000',
-      NEREID_HTTP_PORT_8000_TCP: 'tcp://10.0.0.1:8000', NEREID_HTTP_PORT_8000_TCP_PROTO: 'tcp',
-      NEREID_HTTP_PORT_8000_TCP_PORT: '8000', NEREID_HTTP_PORT_8000_TCP_ADDR: '10.0.0.1',
-      NEREID_PORT: 'udp://10.0.0.1:1', NEREID_VERSION: 'x', NEREID_HELP: 'x', NEREID_ANYTHING: 'y',
+      NEREID_HTTP_PORT: 'tcp://10.0.0.1:8000',
+      NEREID_HTTP_SERVICE_HOST: '10.0.0.1',
+      NEREID_HTTP_SERVICE_PORT: '8000',
+      NEREID_HTTP_PORT_8000_TCP: 'tcp://10.0.0.1:8000',
+      NEREID_HTTP_PORT_8000_TCP_PROTO: 'tcp',
+      NEREID_HTTP_PORT_8000_TCP_PORT: '8000',
+      NEREID_HTTP_PORT_8000_TCP_ADDR: '10.0.0.1',
+      NEREID_PORT: 'udp://10.0.0.1:1',
+      NEREID_VERSION: 'x',
+      NEREID_HELP: 'x',
+      NEREID_ANYTHING: 'y',
     }
     const { options, warnings } = await readOptions([], variables)
     expect(options.httpPort).toBe(8000)
@@ -178,14 +209,27 @@ describe('a server', () => {
 
   test('no other variable of this project is the variable of a flag, or taken for a misspelt one', async () => {
     const places = [
-      'src', 'crates', 'scripts', 'client/src', 'packaging', 'images', 'test/gpu', 'test/heavy', 'test/embed'
+      'src',
+      'crates',
+      'scripts',
+      'client/src',
+      'packaging',
+      'images',
+      'test/gpu',
+      'test/heavy',
+      'test/embed',
     ]
     const text = places
       .flatMap((place) => filesBelow(join(ROOT, place), /\.(?:ts|mjs|rs|py|c|service|toml)$|Containerfile$/))
       .map((path) => readFileSync(path, 'utf8'))
     const names = new Set(text.flatMap((one) => one.match(/\bNEREID_[A-Z][A-Z0-9_]*\b/g) ?? []))
     for (const own of [
-      'NEREID_KEY', 'NEREID_LIBCUDA', 'NEREID_PYTHON', 'NEREID_RUNNER', 'NEREID_MODELS', 'NEREID_FLAGS'
+      'NEREID_KEY',
+      'NEREID_LIBCUDA',
+      'NEREID_PYTHON',
+      'NEREID_RUNNER',
+      'NEREID_MODELS',
+      'NEREID_FLAGS',
     ])
       expect(names).toContain(own)
     // The images' health check uses the port of the server's variable, and help mentions both.
@@ -240,7 +284,8 @@ describe('mistakes', () => {
   test('of a variable end a server with 1, before anything is opened', () => {
     const { code, stderr } = nereid(['--model-repository=/nowhere'], { NEREID_GRPC_PORT: 'x' })
     expect([code, stderr]).toEqual([
-      1, expect.stringContaining('\nNEREID_GRPC_PORT: Bad option: "--grpc-port".\nInvalid option value. Got x\n')
+      1,
+      expect.stringContaining('\nNEREID_GRPC_PORT: Bad option: "--grpc-port".\nInvalid option value. Got x\n'),
     ])
   })
 
@@ -252,7 +297,9 @@ describe('mistakes', () => {
     ['another file', 'config: x', /:1: unrecognized option 'config'; it is not for a file$/],
     ['a key that is there twice', 'id: a\nhttp-port: 1\nid: b', /:3: id: is there already, in line 1$/],
     [
-      'a key and its older name', 'model-repository: a\nmodel-store: b', /:2: model-store: is there already, in line 1$/
+      'a key and its older name',
+      'model-repository: a\nmodel-store: b',
+      /:2: model-store: is there already, in line 1$/,
     ],
     ['no value', 'http-port:\nid: x', /:1: http-port: has no value$/],
     ['null in a list', 'load-model:\n  - a\n  - ~', /:3: load-model: has no value$/],
@@ -260,8 +307,9 @@ describe('mistakes', () => {
     ['a map for a value', 'http-port: { a: 1 }', /:1: http-port: a single value belongs here, not a map$/],
     ['a list in a list', 'load-model:\n  - a\n  - [b]', /:3: load-model: a single value belongs here, not a list$/],
     [
-      'a value out of bounds', '\nreactor-threads: 2000',
-      /:2: Bad option: "--reactor-threads"\.\nProvided option value is out of bound\. Got 2000/
+      'a value out of bounds',
+      '\nreactor-threads: 2000',
+      /:2: Bad option: "--reactor-threads"\.\nProvided option value is out of bound\. Got 2000/,
     ],
     ['a text for a number', 'http-port: many', /:1: Bad option: "--http-port"\.\nInvalid option value\. Got many$/],
     ['a list for a file', '- http-port: 1', /:1: a file of options has lines such as http-port: 8000$/],
@@ -269,12 +317,14 @@ describe('mistakes', () => {
     ['flags for a file', '--http-port=1', /:1: a file of options has lines such as http-port: 8000$/],
     ['two documents', 'id: a\n---\nid: b', /:2: a second document begins here; a file of options is one$/],
     [
-      'an address of IPv6 without quotes', 'id: x\nhttp-address: ::',
-      /:2: Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes$/
+      'an address of IPv6 without quotes',
+      'id: x\nhttp-address: ::',
+      /:2: Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes$/,
     ],
     [
-      'the yes of older YAML', 'allow-http: yes',
-      /:1: Bad option: "--allow-http"\.\ninvalid value for bool option: yes; it is true or false$/
+      'the yes of older YAML',
+      'allow-http: yes',
+      /:1: Bad option: "--allow-http"\.\ninvalid value for bool option: yes; it is true or false$/,
     ],
     ['a quote that does not end', 'id: "a\n', /:\d: Missing closing "quote/],
     ['a tab that indents', 'load-model:\n\t- a', /:2: Tabs are not allowed as indentation/],
@@ -295,8 +345,15 @@ describe('mistakes', () => {
         'access-log-rate: .5\nmodel-repository: /one\ntrace-level: OFF\nhttp-port: "9000"\n# nothing else\n',
     )
     expect((await readOptions([`--config=${config}`], {})).options).toMatchObject({
-      unixSocketMode: '0660', id: '007', allowHttp: false, allowGrpc: false, logVerbose: 1, accessLogRate: 0.5,
-      modelRepository: ['/one'], traceLevel: ['OFF'], httpPort: 9000,
+      unixSocketMode: '0660',
+      id: '007',
+      allowHttp: false,
+      allowGrpc: false,
+      logVerbose: 1,
+      accessLogRate: 0.5,
+      modelRepository: ['/one'],
+      traceLevel: ['OFF'],
+      httpPort: 9000,
     })
     for (const empty of ['', '# nothing\n', '---\n', '\uFEFFid: triton'])
       expect((await readOptions([`--config=${file(empty)}`], {})).options.id).toBe('triton')
@@ -308,7 +365,7 @@ describe('files that are made to do harm end the process with 1, at once and in 
   const bomb = (): string =>
     [
       'a0: &a0 [x, x, x, x, x, x, x, x, x, x]',
-      ...Array.from({ length: 40 }, (_, i) => `a${i + 1}: &a${i + 1} [${Array(10).fill(`*a${i}`).join(', ')}]`)
+      ...Array.from({ length: 40 }, (_, i) => `a${i + 1}: &a${i + 1} [${Array(10).fill(`*a${i}`).join(', ')}]`),
     ].join('\n')
   const fifo = (): string => {
     const path = join(directory, 'fifo')
@@ -329,8 +386,9 @@ describe('files that are made to do harm end the process with 1, at once and in 
     ['a directory', () => directory, /: Is a directory/],
     ['a FIFO', fifo, /fifo: Not a regular file/],
     [
-      'bytes that are no text', () => file(new Uint8Array([0x7f, 0x45, 0x4c, 0x46, 0, 0xff, 0xfe])),
-      /is no text in UTF-8/
+      'bytes that are no text',
+      () => file(new Uint8Array([0x7f, 0x45, 0x4c, 0x46, 0, 0xff, 0xfe])),
+      /is no text in UTF-8/,
     ],
     ['NUL bytes', () => file(many('\0', 1000)), /:1: /],
     ['brackets', () => file(many('[', FILE_BYTES_MAX)), /nested too deep|:\d+: /],
@@ -349,7 +407,9 @@ describe('files that are made to do harm end the process with 1, at once and in 
       /:1: unrecognized option 'k0'/,
     ],
     [
-      'the same key again and again', () => file(many('id: x\n', FILE_BYTES_MAX)), /:2: id: is there already, in line 1/
+      'the same key again and again',
+      () => file(many('id: x\n', FILE_BYTES_MAX)),
+      /:2: id: is there already, in line 1/,
     ],
     ['a long list', () => file(`load-model: [${many('a,', FILE_BYTES_MAX - 100)}]`), /Use of '--load-model' requires/],
     ['a long key', () => file(`${many('x', 1000)}: 1`), /:1: unrecognized option 'x{100}'/],
@@ -358,7 +418,8 @@ describe('files that are made to do harm end the process with 1, at once and in 
     const config = path()
     const from = performance.now()
     const ran = spawnSync(
-      process.execPath, ['--max-old-space-size=512', MAIN, '--model-repository=/nowhere', `--config=${config}`],
+      process.execPath,
+      ['--max-old-space-size=512', MAIN, '--model-repository=/nowhere', `--config=${config}`],
       { encoding: 'utf8', timeout: 60_000, env: CLEAN },
     )
     expect([ran.status, ran.stderr.split('\n').slice(1).join('\n')]).toEqual([1, expect.stringMatching(text)])
@@ -373,7 +434,9 @@ describe('nereid config', () => {
       'redis,host=h,port=1,password=topsecret,db=1\ngrpc-restricted-protocol: health:a=topsecret=x\n',
   )
   const variables = {
-    NEREID_CONFIG: config, NEREID_LOG_FORMAT: 'json', NEREID_OIDC_KEYS: 'https://user:topsecret@idp/keys',
+    NEREID_CONFIG: config,
+    NEREID_LOG_FORMAT: 'json',
+    NEREID_OIDC_KEYS: 'https://user:topsecret@idp/keys',
     NEREID_BACKEND_CONFIG: 'own,api_token=topsecret',
   }
 
@@ -383,11 +446,15 @@ describe('nereid config', () => {
     for (const { name, outside } of TABLE)
       if (outside !== 'nowhere') expect(stdout).toMatch(new RegExp(`^(?:# )?${name}:`, 'm'))
     for (const line of [
-      'http-port: 9  # command line', 'log-format: json  # NEREID_LOG_FORMAT',
-      `model-repository:  # ${config}:1\n  - /m\n  - "a b: #c"`, '# grpc-port: 8001  # default',
-      '# load-model:  # default', `# config: ${config}  # NEREID_CONFIG`,
-      `# http-restricted-api:  # ${config}:4\n#   - "health:key=********"`
-    ]) expect(stdout).toContain(`\n${line}\n`.slice(line.startsWith('# config') ? 1 : 0))
+      'http-port: 9  # command line',
+      'log-format: json  # NEREID_LOG_FORMAT',
+      `model-repository:  # ${config}:1\n  - /m\n  - "a b: #c"`,
+      '# grpc-port: 8001  # default',
+      '# load-model:  # default',
+      `# config: ${config}  # NEREID_CONFIG`,
+      `# http-restricted-api:  # ${config}:4\n#   - "health:key=********"`,
+    ])
+      expect(stdout).toContain(`\n${line}\n`.slice(line.startsWith('# config') ? 1 : 0))
   })
 
   test('masks secrets, as text and as JSON', () => {
@@ -396,20 +463,33 @@ describe('nereid config', () => {
     for (const text of [stdout, json.stdout]) expect(text).not.toContain('topsecret')
     const rows = JSON.parse(json.stdout) as { name: string; value: unknown; from: string; isMasked: boolean }[]
     expect(rows.filter((row) => row.isMasked).map((row) => [row.name, row.value])).toEqual([
-      ['oidc-keys', 'https://********@idp/keys'], ['http-restricted-api', ['health:key=********']],
-      ['grpc-restricted-protocol', ['health:a=********']], ['backend-config', ['own,api_token=********']],
-      ['cache-config', ['redis,host=h,port=1,password=********']]
+      ['oidc-keys', 'https://********@idp/keys'],
+      ['http-restricted-api', ['health:key=********']],
+      ['grpc-restricted-protocol', ['health:a=********']],
+      ['backend-config', ['own,api_token=********']],
+      ['cache-config', ['redis,host=h,port=1,password=********']],
     ])
     expect(rows.find((row) => row.name === 'log-format')).toEqual({
-      name: 'log-format', value: 'json', from: 'NEREID_LOG_FORMAT', isMasked: false,
+      name: 'log-format',
+      value: 'json',
+      from: 'NEREID_LOG_FORMAT',
+      isMasked: false,
     })
   })
 
   test('prints a file with the same options', async () => {
     const flags = [
-      '--model-repository=a: b', '--model-repository=- "c" #', '--id=', '--id=yes', '--unix-socket-mode=0600',
-      '--access-log-rate=0.25', '--exit-on-error=off', '--disable-auto-complete-config', '--log-verbose=true',
-      '--trace-config=rate=7', '--log-file=\u0007\n'
+      '--model-repository=a: b',
+      '--model-repository=- "c" #',
+      '--id=',
+      '--id=yes',
+      '--unix-socket-mode=0600',
+      '--access-log-rate=0.25',
+      '--exit-on-error=off',
+      '--disable-auto-complete-config',
+      '--log-verbose=true',
+      '--trace-config=rate=7',
+      '--log-file=\u0007\n',
     ]
     const again = file(nereid(['config', ...flags]).stdout)
     const fromFlags = await readOptions(flags, {})
@@ -420,10 +500,13 @@ describe('nereid config', () => {
 
   test('ends with 1 when a server would not start with it', () => {
     expect(nereid(['config', '--load-model=a'])).toMatchObject({
-      code: 1, stderr: expect.stringContaining("Use of '--load-model' requires") as string,
+      code: 1,
+      stderr: expect.stringContaining("Use of '--load-model' requires") as string,
     })
     expect(nereid(['config'], { NEREID_HTTP_PORT: 'x' })).toMatchObject({
-      code: 1, stdout: '', stderr: expect.stringContaining('NEREID_HTTP_PORT: Bad option') as string,
+      code: 1,
+      stdout: '',
+      stderr: expect.stringContaining('NEREID_HTTP_PORT: Bad option') as string,
     })
     expect(nereid(['config', 'x'])).toMatchObject({ code: 1, stdout: '', stderr: 'Unexpected argument: x\n' })
     expect(nereid(['config', '--help']).stdout).toBe(nereid(['help', 'config']).stdout)

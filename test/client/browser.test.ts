@@ -13,7 +13,8 @@ import { serving } from './transports.js'
 
 const isAsked = process.env['NEREID_NIGHTLY'] !== undefined
 const CHROMIUM = isAsked
-  ? ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null) : undefined
+  ? ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null)
+  : undefined
 if (CHROMIUM === undefined)
   absent('Chromium', isAsked ? 'it is not installed: apt-get install chromium' : 'asked with --nightly')
 
@@ -29,22 +30,28 @@ function site(page: () => string, done: (result: Record<string, unknown>) => voi
     if (path.startsWith('/v2')) {
       const behind = request(
         {
-          host: '127.0.0.1', port: server().httpPort, method: incoming.method, path: incoming.url,
+          host: '127.0.0.1',
+          port: server().httpPort,
+          method: incoming.method,
+          path: incoming.url,
           headers: incoming.headers,
         },
         (output) => {
-        answer.writeHead(output.statusCode ?? 500, output.headers)
-        output.pipe(answer)
-      })
+          answer.writeHead(output.statusCode ?? 500, output.headers)
+          output.pipe(answer)
+        },
+      )
       behind.on('error', () => answer.destroy())
       answer.on('close', () => behind.destroy())
       incoming.pipe(behind)
     } else if (path === '/result') {
       const parts: Buffer[] = []
-      incoming.on('data', (part: Buffer) => parts.push(part)).on('end', () => {
-        answer.end()
-        done(JSON.parse(Buffer.concat(parts).toString()) as Record<string, unknown>)
-      })
+      incoming
+        .on('data', (part: Buffer) => parts.push(part))
+        .on('end', () => {
+          answer.end()
+          done(JSON.parse(Buffer.concat(parts).toString()) as Record<string, unknown>)
+        })
     } else if (path === '/') {
       answer.writeHead(200, { 'content-type': 'text/html' }).end(page())
     } else {
@@ -63,7 +70,10 @@ async function shown(pageAt: (origin: string) => Promise<string>): Promise<Recor
   let browser: ChildProcess | null = null
   let page = ''
   let heard: (result: Record<string, unknown>) => void = () => {}
-  const front = site(() => page, (result) => heard(result))
+  const front = site(
+    () => page,
+    (result) => heard(result),
+  )
   try {
     await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve))
     const origin = `http://127.0.0.1:${(front.address() as AddressInfo).port}`
@@ -71,16 +81,24 @@ async function shown(pageAt: (origin: string) => Promise<string>): Promise<Recor
     return await new Promise<Record<string, unknown>>((resolve, reject) => {
       heard = resolve
       const flags = [
-        '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
-        `--user-data-dir=${profile}`, '--enable-logging=stderr', '--remote-debugging-pipe'
+        '--headless=new',
+        '--no-sandbox',
+        '--disable-gpu',
+        '--disable-dev-shm-usage',
+        '--no-first-run',
+        `--user-data-dir=${profile}`,
+        '--enable-logging=stderr',
+        '--remote-debugging-pipe',
       ]
       browser = spawn(CHROMIUM ?? '', [...flags, `${origin}/`], {
-        detached: true, stdio: ['ignore', 'ignore', 'pipe', 'pipe', 'pipe'],
+        detached: true,
+        stdio: ['ignore', 'ignore', 'pipe', 'pipe', 'pipe'],
       })
       let output = ''
       browser.stderr?.on('data', (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4000)))
       setTimeout(
-        () => reject(new Error(`there is no result after ${RESULT_MS_MAX} ms: ${output}`)), RESULT_MS_MAX,
+        () => reject(new Error(`there is no result after ${RESULT_MS_MAX} ms: ${output}`)),
+        RESULT_MS_MAX,
       ).unref()
       browser.once('exit', (code) => reject(new Error(`Chromium ended with ${code}: ${output}`)))
     })
@@ -152,14 +170,19 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', () => {
     }
     const page = async (origin: string): Promise<string> =>
       crossOrigin({
-        any: await started('*'), named: await started(`https://a.example,${origin}`),
+        any: await started('*'),
+        named: await started(`https://a.example,${origin}`),
         other: await started('https://a.example'),
       })
     const sums = Array.from({ length: 16 }, (_, i) => 2 * i)
     try {
       expect(await shown(page)).toEqual({
-        'any client': sums, 'any credentials': 'TypeError', 'named client': sums, 'named credentials': sums,
-        'other client': 'DISCONNECTED', 'other credentials': 'TypeError',
+        'any client': sums,
+        'any credentials': 'TypeError',
+        'named client': sums,
+        'named credentials': sums,
+        'other client': 'DISCONNECTED',
+        'other credentials': 'TypeError',
       })
     } finally {
       await Promise.all(servers.map((one) => one.stop()))

@@ -9,12 +9,12 @@ import { Region } from '../../src/shm/index.js'
 import { WAYS, cancelled as cancelledBy, serving } from './transports.js'
 
 const { server, client } = serving([
-  '--allow-client-shm=true', '--http-restricted-api=statistics:x-secret=hunter2',
-  '--grpc-restricted-protocol=statistics:x-secret=hunter2'
+  '--allow-client-shm=true',
+  '--http-restricted-api=statistics:x-secret=hunter2',
+  '--grpc-restricted-protocol=statistics:x-secret=hunter2',
 ])
 const cancelled = (model: string) => cancelledBy(server(), model)
 const slow = { INPUT0: Int32Array.of(1) }
-
 
 describe.each(WAYS)('$name', (way) => {
   test('aborting a call ends it here and on the server', async () => {
@@ -33,7 +33,8 @@ describe.each(WAYS)('$name', (way) => {
 
   test('a signal that is aborted already sends nothing', async () => {
     await expect(client(way).infer('slow', slow, { signal: AbortSignal.abort() })).rejects.toMatchObject({
-      code: 'CANCELLED', mayHaveRun: false,
+      code: 'CANCELLED',
+      mayHaveRun: false,
     })
   })
 
@@ -41,7 +42,9 @@ describe.each(WAYS)('$name', (way) => {
     const from = performance.now()
     const target = client(way).infer('slow', slow, { deadlineMs: 100 })
     await expect(target).rejects.toMatchObject({
-      code: 'DEADLINE_EXCEEDED', text: 'there was no answer within 100 ms', mayHaveRun: true,
+      code: 'DEADLINE_EXCEEDED',
+      text: 'there was no answer within 100 ms',
+      mayHaveRun: true,
     })
     expect(performance.now() - from).toBeLessThan(290)
   })
@@ -59,7 +62,8 @@ describe.each(WAYS)('$name', (way) => {
 
   test('keys go to the server and into no error', async () => {
     const secret = {
-      headers: way.isGrpc ? { 'triton-grpc-protocol-x-secret': 'hunter2' } : { 'x-secret': 'hunter2' }, key: 'sesame',
+      headers: way.isGrpc ? { 'triton-grpc-protocol-x-secret': 'hunter2' } : { 'x-secret': 'hunter2' },
+      key: 'sesame',
       retry: false,
     } as const
     const allowed = client(way, secret)
@@ -68,7 +72,7 @@ describe.each(WAYS)('$name', (way) => {
       .statistics('simple')
       .catch((error: unknown) => error)
     expect(error).toBeInstanceOf(ClientError)
-    expect((error as ClientError).text).toContain("expecting header")
+    expect((error as ClientError).text).toContain('expecting header')
     const refused = await allowed.infer('nobody', { A: Int32Array.of(1) }).catch((error: unknown) => error)
     for (const shown of [error, refused, allowed])
       expect(inspect(shown, { depth: 9, showHidden: true })).not.toMatch(/sesame|hunter2/)
@@ -94,7 +98,9 @@ describe.each(WAYS)('$name', (way) => {
   test('parameters, priorities and integers of 64 bits are sent', async () => {
     const inputs = { INPUT0: new Int32Array(16), INPUT1: new Int32Array(16) }
     await client(way).infer('simple', inputs, {
-      parameters: { a: 'text', b: 1, c: 1.5, d: true, e: 2n ** 60n }, priority: 1, timeoutUs: 1_000_000,
+      parameters: { a: 'text', b: 1, c: 1.5, d: true, e: 2n ** 60n },
+      priority: 1,
+      timeoutUs: 1_000_000,
       sequence: { id: 2n ** 62n, start: true, end: true },
     })
     const error = client(way).infer('simple', inputs, { parameters: { triton_x: 1 } })
@@ -157,7 +163,9 @@ async function between(
   })
   await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve))
   const client = connect(`http://127.0.0.1:${(front.address() as AddressInfo).port}/base`, {
-    key: 'sesame', keyHeader: 'x-api-key', retry: { delayMs: 1 },
+    key: 'sesame',
+    keyHeader: 'x-api-key',
+    retry: { delayMs: 1 },
   })
   try {
     await use(client, () => count)
@@ -171,7 +179,8 @@ async function between(
 test('a request over its quota is retried if the server permits it', async () => {
   await between(
     (_, count) =>
-      count < 3 ? { status: 429, headers: { 'retry-after': '0' }, body: '{"error":"later"}' }
+      count < 3
+        ? { status: 429, headers: { 'retry-after': '0' }, body: '{"error":"later"}' }
         : { status: 200, body: '{"name":"x","version":"1","extensions":[]}' },
     async (client, count) => {
       expect((await client.serverMetadata()).name).toBe('x')

@@ -4,16 +4,22 @@ import { describe, expect, test } from 'vitest'
 import { WAYS, serving } from './transports.js'
 
 const { server, client } = serving([
-  '--model-control-mode=explicit', '--load-model=simple', '--load-model=versions', '--load-model=id_int64',
-  '--trace-config=triton,file=/dev/null'
+  '--model-control-mode=explicit',
+  '--load-model=simple',
+  '--load-model=versions',
+  '--load-model=id_int64',
+  '--trace-config=triton,file=/dev/null',
 ])
 
 describe.each(WAYS)('$name', (way) => {
   test('health and readiness are answers, not errors', async () => {
     const target = client(way)
     expect([
-      await target.live(), await target.ready(), await target.modelReady('simple'), await target.modelReady('nobody'),
-      await target.modelReady('versions', { version: 3 })
+      await target.live(),
+      await target.ready(),
+      await target.modelReady('simple'),
+      await target.modelReady('nobody'),
+      await target.modelReady('versions', { version: 3 }),
     ]).toEqual([true, true, true, false, false])
   })
 
@@ -33,7 +39,9 @@ describe.each(WAYS)('$name', (way) => {
 
   test('the configuration has its defaults', async () => {
     expect(await client(way).modelConfig('simple')).toMatchObject({
-      name: 'simple', backend: 'onnxruntime', max_batch_size: 8,
+      name: 'simple',
+      backend: 'onnxruntime',
+      max_batch_size: 8,
       input: [{ name: 'INPUT0', data_type: 'TYPE_INT32', dims: [16] }, { name: 'INPUT1' }],
     })
   })
@@ -50,7 +58,10 @@ describe.each(WAYS)('$name', (way) => {
     await target.infer('simple', { INPUT0: new Int32Array(16), INPUT1: new Int32Array(16) })
     await expect.poll(count).toBe(before + 1)
     expect((await target.statistics()).map((row) => row.name).sort()).toEqual([
-      'id_int64', 'simple', 'versions', 'versions'
+      'id_int64',
+      'simple',
+      'versions',
+      'versions',
     ])
   })
 
@@ -58,7 +69,9 @@ describe.each(WAYS)('$name', (way) => {
     const target = client(way)
     const file = readFileSync(`${server().repository}/id_fp32/1/model.onnx`)
     const config = {
-      backend: 'onnxruntime', max_batch_size: 0, input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [-1, -1] }],
+      backend: 'onnxruntime',
+      max_batch_size: 0,
+      input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [-1, -1] }],
       output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [-1, -1] }],
     }
     await target.load('id_fp32', { config, files: { '3/model.onnx': file } })
@@ -70,14 +83,17 @@ describe.each(WAYS)('$name', (way) => {
     await expect.poll(() => target.modelReady('id_fp32')).toBe(false)
     await expect(target.load('id_fp32', { files: { '1/model.onnx': file } })).rejects.toThrow(/files need a config/)
     await expect(target.load('nobody')).rejects.toMatchObject({
-      code: 'INTERNAL', text: "failed to load 'nobody', failed to poll from model repository",
+      code: 'INTERNAL',
+      text: "failed to load 'nobody', failed to poll from model repository",
     })
   })
 
   test('a model that was loaded again with other inputs is asked for again', async () => {
     const target = client(way)
     const config = (dim: number) => ({
-      backend: 'identity', max_batch_size: 0, input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [dim] }],
+      backend: 'identity',
+      max_batch_size: 0,
+      input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [dim] }],
       output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [dim] }],
     })
     await target.load('echo', { config: config(2) })
@@ -90,7 +106,8 @@ describe.each(WAYS)('$name', (way) => {
   test('trace and log settings are read and changed', async () => {
     const target = client(way)
     expect(await target.traceSettings({ update: { trace_rate: '7', trace_level: ['TIMESTAMPS'] } })).toMatchObject({
-      trace_rate: '7', trace_level: ['TIMESTAMPS'],
+      trace_rate: '7',
+      trace_level: ['TIMESTAMPS'],
     })
     expect(await target.traceSettings({ model: 'simple', update: { trace_rate: '9' } })).toMatchObject({
       trace_rate: '9',
@@ -99,13 +116,17 @@ describe.each(WAYS)('$name', (way) => {
       trace_rate: '7',
     })
     expect(await target.traceSettings({ update: { trace_rate: null, trace_level: null } })).toMatchObject({
-      trace_rate: '1000', trace_level: ['OFF'],
+      trace_rate: '1000',
+      trace_level: ['OFF'],
     })
     expect(await target.logSettings({ update: { log_verbose_level: 1, log_info: false } })).toMatchObject({
-      log_verbose_level: 1, log_info: false, log_format: 'default',
+      log_verbose_level: 1,
+      log_info: false,
+      log_format: 'default',
     })
     expect(await target.logSettings({ update: { log_verbose_level: 0, log_info: true } })).toMatchObject({
-      log_verbose_level: 0, log_info: true,
+      log_verbose_level: 0,
+      log_info: true,
     })
     await expect(target.logSettings({ update: { log_file: 'x' } })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   })

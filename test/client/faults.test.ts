@@ -47,8 +47,11 @@ beforeAll(async () => {
   )
   ensemble('composed', 'raises')
   const flags = [
-    '--model-control-mode=explicit', ...[...MODELS, 'composed'].map((name) => `--load-model=${name}`),
-    `--access-log=${log}`, '--memory-limit=16m', `--backend-config=python,python-executable=${PYTHON}`,
+    '--model-control-mode=explicit',
+    ...[...MODELS, 'composed'].map((name) => `--load-model=${name}`),
+    `--access-log=${log}`,
+    '--memory-limit=16m',
+    `--backend-config=python,python-executable=${PYTHON}`,
   ]
   server = await TestServer.start(repository, flags)
 }, 120_000)
@@ -70,7 +73,10 @@ async function failed(requests: Promise<unknown>[]): Promise<unknown> {
 type Run = (client: Client, another: () => Client) => Promise<unknown>
 const CAUSES: [what: string, fault: Fault, retryable: boolean, text: RegExp, run: Run][] = [
   [
-    'a batch that is too large', 'client', false, /batch-size/,
+    'a batch that is too large',
+    'client',
+    false,
+    /batch-size/,
     (client) => client.infer('simple', { INPUT0: ints(160), INPUT1: ints(160) }),
   ],
   ['a model that is not there', 'client', false, /unknown model/, one('nobody')],
@@ -80,7 +86,10 @@ const CAUSES: [what: string, fault: Fault, retryable: boolean, text: RegExp, run
   ['a model whose process ends', 'model', true, /not healthy|cannot be used/, one('ends')],
   ['a model that cannot be loaded', 'model', false, /load failed/, (client) => client.load('broken')],
   [
-    'a full queue', 'server', true, /maximum queue size/,
+    'a full queue',
+    'server',
+    true,
+    /maximum queue size/,
     (client) => {
       const inputs = { INPUT0: { data: ints(1), shape: [1, 1] } }
       return failed(Array.from({ length: 4 }, () => client.infer('queue_of_one', inputs)))
@@ -88,7 +97,10 @@ const CAUSES: [what: string, fault: Fault, retryable: boolean, text: RegExp, run
   ],
   [
     // Each request holds 3 MiB while the model computes for a second, and others wait for at most 5 s.
-    'no memory', 'environment', true, /memory/,
+    'no memory',
+    'environment',
+    true,
+    /memory/,
     (_, another) => failed(Array.from({ length: 14 }, () => another().infer('slow_drain', { INPUT0: ints(3 << 18) }))),
   ],
 ]
@@ -105,35 +117,46 @@ async function counts(): Promise<Record<string, number>> {
 
 /** Lines of failed requests in the access log. */
 const failures = (): Record<string, unknown>[] =>
-  readFileSync(log, 'utf8').split('\n').filter((line) => line.includes('"fault"'))
+  readFileSync(log, 'utf8')
+    .split('\n')
+    .filter((line) => line.includes('"fault"'))
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 
 for (const way of WAYS.filter(({ name }) => name !== 'fetch')) {
   const name = `${way.name}: %s is the fault of the %s (repeat: %s)`
-  test.each(CAUSES)(name, async (_what, fault, retryable, text, run) => {
-    const clients: Client[] = []
-    const another = (): Client => {
-      const client = way.connect(server, { retry: false })
-      clients.push(client)
-      return client
-    }
-    const [before, lines] = [await counts(), failures().length]
-    try {
-      const error: unknown = await run(another(), another).then(() => null, (thrown: unknown) => thrown)
-      expect(error).toBeInstanceOf(ClientError)
-      expect(error).toMatchObject({ fault, retryable, text: expect.stringMatching(text) as string })
-      expect((error as ClientError).retryAfterMs).toBe(retryable ? 1000 : null)
-      await expect.poll(() => failures().length).toBeGreaterThan(lines)
-      const logged = failures().slice(lines).filter((line) => line['error'] === (error as ClientError).text)
-      expect(logged.map((line) => [line['fault'], line['retry'] ?? false])).toContainEqual([fault, retryable])
-      const after = await counts()
-      const more = Object.keys(after).filter((name) => (after[name] ?? 0) > (before[name] ?? 0))
-      expect(more).toContain(fault)
-      if (!/memory|queue/.test(text.source)) expect(after[fault]).toBe((before[fault] ?? 0) + 1)
-    } finally {
-      for (const client of clients) client.close()
-    }
-  }, 40_000)
+  test.each(CAUSES)(
+    name,
+    async (_what, fault, retryable, text, run) => {
+      const clients: Client[] = []
+      const another = (): Client => {
+        const client = way.connect(server, { retry: false })
+        clients.push(client)
+        return client
+      }
+      const [before, lines] = [await counts(), failures().length]
+      try {
+        const error: unknown = await run(another(), another).then(
+          () => null,
+          (thrown: unknown) => thrown,
+        )
+        expect(error).toBeInstanceOf(ClientError)
+        expect(error).toMatchObject({ fault, retryable, text: expect.stringMatching(text) as string })
+        expect((error as ClientError).retryAfterMs).toBe(retryable ? 1000 : null)
+        await expect.poll(() => failures().length).toBeGreaterThan(lines)
+        const logged = failures()
+          .slice(lines)
+          .filter((line) => line['error'] === (error as ClientError).text)
+        expect(logged.map((line) => [line['fault'], line['retry'] ?? false])).toContainEqual([fault, retryable])
+        const after = await counts()
+        const more = Object.keys(after).filter((name) => (after[name] ?? 0) > (before[name] ?? 0))
+        expect(more).toContain(fault)
+        if (!/memory|queue/.test(text.source)) expect(after[fault]).toBe((before[fault] ?? 0) + 1)
+      } finally {
+        for (const client of clients) client.close()
+      }
+    },
+    40_000,
+  )
 }
 
 test('the head of an HTTP response names the fault, and a time only if a repeat can help', async () => {

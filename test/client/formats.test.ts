@@ -12,22 +12,34 @@ describe('JSON', () => {
       '{"a":9007199254740993,"b":-18446744073709551615,"c":1.5,"d":[12345678901234567890],"e":"12345678901234567890"}'
     const value = parseJson(text)
     expect(value).toEqual({
-      a: 9007199254740993n, b: -18446744073709551615n, c: 1.5, d: [12345678901234567890n], e: '12345678901234567890',
+      a: 9007199254740993n,
+      b: -18446744073709551615n,
+      c: 1.5,
+      d: [12345678901234567890n],
+      e: '12345678901234567890',
     })
     expect(printJson(value)).toBe(text)
   })
 
   test('numbers that JSON has no names for are read and written', () => {
     expect(parseJson('[NaN,Infinity,-Infinity,-0.0,0.10000000149011612]')).toEqual([
-      NaN, Infinity, -Infinity, -0, 0.10000000149011612
+      NaN,
+      Infinity,
+      -Infinity,
+      -0,
+      0.10000000149011612,
     ])
     expect(printJson([NaN, Infinity, -0])).toBe('[NaN,Infinity,-0.0]')
   })
 
   test('both parsers agree on everything else, and refuse the same', () => {
     for (const text of [
-      '{"a":{"b":[1,2,{"c":null}]},"d":true,"":"\\u00e9\\n"}', '[]', ' { } ', '1e3', '"\\ud83d\\ude00"',
-      '{"__proto__":1}'
+      '{"a":{"b":[1,2,{"c":null}]},"d":true,"":"\\u00e9\\n"}',
+      '[]',
+      ' { } ',
+      '1e3',
+      '"\\ud83d\\ude00"',
+      '{"__proto__":1}',
     ]) {
       // One long integer selects the slower parser.
       expect(parseJson(`[12345678901234567890,${text}]`)).toEqual([12345678901234567890n, JSON.parse(text)])
@@ -82,11 +94,15 @@ test('events are cut wherever their parts end', async () => {
 test('messages by their tables: defaults, maps, and truncated ones', () => {
   const bytes = encode('SystemSharedMemoryRegisterRequest', { name: 'ä', key: '/k', offset: 2n ** 60n, byte_size: 300 })
   expect(decode('SystemSharedMemoryRegisterRequest', bytes)).toEqual({
-    name: 'ä', key: '/k', offset: 2n ** 60n, byte_size: 300,
+    name: 'ä',
+    key: '/k',
+    offset: 2n ** 60n,
+    byte_size: 300,
   })
   expect(decode('RepositoryIndexResponse', Buffer.alloc(0))).toEqual({ models: [] })
   const load = {
-    repository_name: '', model_name: 'm',
+    repository_name: '',
+    model_name: 'm',
     parameters: { config: { string_param: 'x'.repeat(300) }, 'file:1/a': { bytes_param: Uint8Array.of(1) } },
   }
   expect(decode('RepositoryModelLoadRequest', encode('RepositoryModelLoadRequest', load))).toEqual(load)

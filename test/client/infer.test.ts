@@ -26,7 +26,9 @@ const SAMPLES: [Datatype, TensorData, readonly unknown[]][] = [
 describe.each(WAYS)('$name', (way) => {
   test('typed arrays are sent and come back, their shapes follow from the model', async () => {
     const result = await client(way).infer(
-      'simple', { INPUT0: sixteen, INPUT1: new Int32Array(16).fill(1) }, { id: 'seven' },
+      'simple',
+      { INPUT0: sixteen, INPUT1: new Int32Array(16).fill(1) },
+      { id: 'seven' },
     )
     expect([result.model, result.version, result.id]).toEqual(['simple', '1', 'seven'])
     expect(result.output('OUTPUT0').shape).toEqual([1, 16])
@@ -48,7 +50,12 @@ describe.each(WAYS)('$name', (way) => {
     expect(one.output('OUTPUT0').strings()).toEqual(texts)
     const bytes = [Uint8Array.of(0, 255, 128), new Uint8Array(0)]
     const two = await client(way).infer('id_string', { INPUT0: { data: bytes, shape: [2, 1] } })
-    expect(two.output('OUTPUT0').as('BYTES').map((part) => [...part])).toEqual([[0, 255, 128], []])
+    expect(
+      two
+        .output('OUTPUT0')
+        .as('BYTES')
+        .map((part) => [...part]),
+    ).toEqual([[0, 255, 128], []])
   })
 
   test('a megabyte comes back, also where a tensor begins at an odd place', async () => {
@@ -58,7 +65,9 @@ describe.each(WAYS)('$name', (way) => {
       expect(
         Buffer.compare(
           Buffer.from(
-            result.output('OUTPUT0').as('FP32').buffer, result.output('OUTPUT0').as('FP32').byteOffset, 1 << 20,
+            result.output('OUTPUT0').as('FP32').buffer,
+            result.output('OUTPUT0').as('FP32').byteOffset,
+            1 << 20,
           ),
           Buffer.from(data.buffer),
         ),
@@ -89,7 +98,8 @@ describe.each(WAYS)('$name', (way) => {
       "input 'INPUT0': shape [1,3] was given, model 'simple' expects [-1,16]",
     )
     await refused(
-      { INPUT0: new Float32Array(16) }, "input 'INPUT0': FP32 was given, model 'simple' expects INT32 [-1,16]",
+      { INPUT0: new Float32Array(16) },
+      "input 'INPUT0': FP32 was given, model 'simple' expects INT32 [-1,16]",
     )
     await refused(
       { X: new Int32Array(16) },
@@ -119,10 +129,14 @@ describe.each(WAYS)('$name', (way) => {
       .infer('nobody', { A: new Int32Array(1) }, { id: 'x' })
       .catch((error: unknown) => error)
     expect(error).toMatchObject({
-      code: 'NOT_FOUND', text: "Request for unknown model: 'nobody' is not found", requestId: 'x',
+      code: 'NOT_FOUND',
+      text: "Request for unknown model: 'nobody' is not found",
+      requestId: 'x',
     })
     expect((error as ClientError).asked).toContain('nobody')
-    const missing = await client(way).infer('simple', { INPUT0: sixteen }, { id: 'y' }).catch((error: unknown) => error)
+    const missing = await client(way)
+      .infer('simple', { INPUT0: sixteen }, { id: 'y' })
+      .catch((error: unknown) => error)
     expect(missing).toMatchObject({ code: 'INVALID_ARG', requestId: 'y' })
     expect((missing as ClientError).text).toContain("expected 2 inputs but got 1 inputs for model 'simple'")
   })
@@ -134,7 +148,8 @@ describe.each(WAYS)('$name', (way) => {
     )
     await expect(
       blind.infer('simple', {
-        INPUT0: { data: new Int32Array(3), shape: [1, 3] }, INPUT1: { data: new Int32Array(3), shape: [1, 3] },
+        INPUT0: { data: new Int32Array(3), shape: [1, 3] },
+        INPUT1: { data: new Int32Array(3), shape: [1, 3] },
       }),
     ).rejects.toThrow(/unexpected shape for input 'INPUT.' for model 'simple'. Expected \[-1,16\], got \[1,3\]/)
   })
@@ -145,7 +160,9 @@ describe.each(WAYS)('$name', (way) => {
     expect(() => one.output('OUTPUT0')).toThrow(/no output 'OUTPUT0' in the answer of 'simple', which has OUTPUT1/)
     const data = { data: Float32Array.of(0.5, 9, 1, 7, -3), shape: [1, 5] }
     const best = await client(way).infer(
-      'classify', { INPUT0: data }, { outputs: [{ name: 'OUTPUT0', classification: 3 }] },
+      'classify',
+      { INPUT0: data },
+      { outputs: [{ name: 'OUTPUT0', classification: 3 }] },
     )
     expect(best.output('OUTPUT0').classes()).toEqual([
       { value: 9, index: 1, label: 'one' },
@@ -170,9 +187,17 @@ describe.each(WAYS)('$name', (way) => {
     const answers = await Promise.all(
       Array.from({ length: 200 }, async (_, i) => {
         const result = await client(way, {}).infer(
-          'tag_batched', { INPUT0: new BigInt64Array(4).fill(BigInt(i)) }, { id: String(i) },
+          'tag_batched',
+          { INPUT0: new BigInt64Array(4).fill(BigInt(i)) },
+          { id: String(i) },
         )
-        return result.id === String(i) && result.output('OUTPUT0').as('INT64').every((x) => x === BigInt(i))
+        return (
+          result.id === String(i) &&
+          result
+            .output('OUTPUT0')
+            .as('INT64')
+            .every((x) => x === BigInt(i))
+        )
       }),
     )
     expect(answers.every(Boolean)).toBe(true)

@@ -17,7 +17,8 @@ function parse(text: string, step: number): Seen {
   const bytes = Buffer.from(text, 'latin1')
   const answer = {
     head: (head: Head) => void seen.heads.push(head),
-    body: (part: Buffer) => void (seen.body += part.toString('latin1')), end: () => void (seen.ends += 1),
+    body: (part: Buffer) => void (seen.body += part.toString('latin1')),
+    end: () => void (seen.ends += 1),
   }
   for (let at = 0; at < bytes.length; at += step) parser.push(bytes.subarray(at, at + step), answer)
   if (seen.ends === 0) parser.finish(answer)
@@ -31,15 +32,21 @@ const each = (text: string, check: (seen: Seen) => void): void => {
 test('a body with a length, in chunks, or until the end comes whole, wherever it is cut', () => {
   each('HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: a\r\nx: b\r\n\r\nhello', ({ heads, body, ends }) => {
     expect([heads[0]?.status, heads[0]?.length, heads[0]?.isKept, heads[0]?.headers.get('x'), body, ends]).toEqual([
-      200, 5, true, 'a, b', 'hello', 1
+      200,
+      5,
+      true,
+      'a, b',
+      'hello',
+      1,
     ])
   })
   each(
     'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nhel\r\n2\r\n' +
       'lo\r\n0\r\nTrailer: x\r\n\r\n',
     ({ heads, body, ends }) => {
-    expect([heads.length, body, ends, heads[0]?.isKept]).toEqual([1, 'hello', 1, true])
-  })
+      expect([heads.length, body, ends, heads[0]?.isKept]).toEqual([1, 'hello', 1, true])
+    },
+  )
   each('HTTP/1.0 200 OK\r\n\r\nhello', ({ heads, body, ends }) =>
     expect([heads[0]?.isKept, body, ends]).toEqual([false, 'hello', 1]),
   )

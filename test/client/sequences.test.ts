@@ -12,12 +12,13 @@ test(
   'requests of sequences go through an ensemble in order, beside three busy loops',
   { timeout: 120_000 },
   async () => {
-  const directory = mkdtempSync(join(tmpdir(), 'nereid-sequences-'))
-  try {
-    const { requests, wrong } = await inOrder(directory, REQUESTS, 3)
-    expect(wrong).toEqual([])
-    expect(requests).toBeGreaterThanOrEqual(REQUESTS)
-  } finally {
-    rmSync(directory, { recursive: true })
-  }
-})
+    const directory = mkdtempSync(join(tmpdir(), 'nereid-sequences-'))
+    try {
+      const { requests, wrong } = await inOrder(directory, REQUESTS, 3)
+      expect(wrong).toEqual([])
+      expect(requests).toBeGreaterThanOrEqual(REQUESTS)
+    } finally {
+      rmSync(directory, { recursive: true })
+    }
+  },
+)

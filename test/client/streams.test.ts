@@ -9,7 +9,8 @@ const http = WAYS.filter((way) => !way.isGrpc)
 if (grpc === undefined) throw new Error('there is no gRPC')
 
 const repeat = (count: number, delayMs = 0) => ({
-  IN: Int32Array.from({ length: count }, (_, i) => i), DELAY: new Uint32Array(count).fill(delayMs),
+  IN: Int32Array.from({ length: count }, (_, i) => i),
+  DELAY: new Uint32Array(count).fill(delayMs),
   WAIT: Uint32Array.of(0),
 })
 const valueOf = (result: InferResult): number => result.output('OUT').as('INT32')[0] ?? NaN
@@ -72,7 +73,8 @@ describe('over gRPC', () => {
     stream.end()
     const items = await collect(stream)
     expect(items.find((item) => item.error !== null)?.error).toMatchObject({
-      requestId: 'bad', text: "Request for unknown model: 'nobody' is not found",
+      requestId: 'bad',
+      text: "Request for unknown model: 'nobody' is not found",
     })
     expect(items.find((item) => item.result !== null)?.result?.id).toBe('good')
   })
@@ -162,7 +164,9 @@ describe.each(http)('over $name', (way) => {
 
   test('leaving the loop cancels the request on the server', async () => {
     for await (const event of client(way).generateStream('repeat', {
-      IN: Array(1000).fill(1), DELAY: Array(1000).fill(50), WAIT: 0,
+      IN: Array(1000).fill(1),
+      DELAY: Array(1000).fill(50),
+      WAIT: 0,
     })) {
       expect(event['OUT']).toBe(1)
       break

@@ -36,13 +36,18 @@ describe.each(WAYS.filter(({ isGrpc }) => !isGrpc))('$name', (way) => {
   test('errors are those of the server, with its text', async () => {
     const target = client(way)
     await expect(target.embed('a', { model: 'nobody' })).rejects.toMatchObject({
-      code: 'NOT_FOUND', status: 404, text: expect.stringContaining("nobody") as string,
+      code: 'NOT_FOUND',
+      status: 404,
+      text: expect.stringContaining('nobody') as string,
     })
     await expect(target.embed('a', { model: 'embed', dimensions: 7 })).rejects.toMatchObject({
-      code: 'INVALID_ARG', status: 400, text: expect.stringContaining('dimensions') as string,
+      code: 'INVALID_ARG',
+      status: 400,
+      text: expect.stringContaining('dimensions') as string,
     })
     await expect(target.embed('a '.repeat(100), { model: 'embed', truncate: false })).rejects.toMatchObject({
-      code: 'INVALID_ARG', status: 400,
+      code: 'INVALID_ARG',
+      status: 400,
     })
   })
 

@@ -15,8 +15,19 @@ const file = (name: string) => join(directory, name)
 
 function certificate(name: string): boolean {
   const args = [
-    'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj',
-    `/CN=${name}`, '-addext', 'subjectAltName=IP:127.0.0.1,DNS:localhost'
+    'req',
+    '-x509',
+    '-newkey',
+    'ec',
+    '-pkeyopt',
+    'ec_paramgen_curve:prime256v1',
+    '-nodes',
+    '-days',
+    '2',
+    '-subj',
+    `/CN=${name}`,
+    '-addext',
+    'subjectAltName=IP:127.0.0.1,DNS:localhost',
   ]
   return spawnSync('openssl', [...args, '-keyout', file(`${name}.key`), '-out', file(`${name}.pem`)]).status === 0
 }
@@ -29,8 +40,9 @@ describe.skipIf(!isHere)('over TLS', () => {
   let server: TestServer
   beforeAll(async () => {
     const both = ['http', 'grpc'].flatMap((name) => [
-      `--${name}-use-ssl=true`, `--${name}-server-cert=${file('server.pem')}`,
-      `--${name}-server-key=${file('server.key')}`
+      `--${name}-use-ssl=true`,
+      `--${name}-server-cert=${file('server.pem')}`,
+      `--${name}-server-key=${file('server.key')}`,
     ])
     server = await TestServer.spawn(models.path('small'), both)
     const client = connect(`https://127.0.0.1:${server.httpPort}`, { tls: { ca: readFileSync(file('server.pem')) } })
@@ -55,7 +67,8 @@ describe.skipIf(!isHere)('over TLS', () => {
 
   test.each(['https', 'grpcs'])('%s: an untrusted certificate is rejected before anything is sent', async (scheme) => {
     const client = connect(`${scheme}://127.0.0.1:${scheme === 'https' ? server.httpPort : server.grpcPort}`, {
-      tls: { ca: readFileSync(file('other.pem')) }, retry: false,
+      tls: { ca: readFileSync(file('other.pem')) },
+      retry: false,
     })
     await expect(client.live()).rejects.toMatchObject({ code: 'UNREACHABLE', mayHaveRun: false })
     client.close()

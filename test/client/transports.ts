@@ -13,22 +13,26 @@ export interface Way {
 
 export const WAYS: readonly Way[] = [
   {
-    name: 'node:http', isGrpc: false,
+    name: 'node:http',
+    isGrpc: false,
     connect: ({ httpPort }, options) => node.connect(`http://127.0.0.1:${httpPort}`, options),
   },
   {
-    name: 'fetch', isGrpc: false,
+    name: 'fetch',
+    isGrpc: false,
     connect: ({ httpPort }, options) => browser.connect(`http://127.0.0.1:${httpPort}`, options),
   },
   {
-    name: 'gRPC', isGrpc: true,
+    name: 'gRPC',
+    isGrpc: true,
     connect: ({ grpcPort }, options) => node.connect(`grpc://127.0.0.1:${grpcPort}`, options),
   },
 ]
 
 /** A server over one of the generated repositories, for the tests of one file. */
 export function serving(
-  flags: string[] = [], repository = 'main',
+  flags: string[] = [],
+  repository = 'main',
 ): { server: () => TestServer; client: (way: Way, options?: ConnectOptions) => Client } {
   const models = repositories()
   let server: TestServer | null = null

@@ -28,18 +28,25 @@ describe.skipIf(reason !== null)('Triton', () => {
     test('describes itself', async () => {
       const target = client(way)
       expect([
-        await target.live(), await target.ready(), await target.modelReady('identity'),
-        await target.modelReady('nobody')
+        await target.live(),
+        await target.ready(),
+        await target.modelReady('identity'),
+        await target.modelReady('nobody'),
       ]).toEqual([true, true, true, false])
       expect(await target.serverMetadata()).toMatchObject({ name: 'triton', version: expect.stringMatching(/^2\./) })
       expect(await target.modelMetadata('strings')).toMatchObject({
         inputs: [{ name: 'TEXT', datatype: 'BYTES', shape: [-1, -1] }],
       })
       expect((await target.index({ ready: true })).map((row) => row.name).sort()).toEqual([
-        'decoupled', 'identity', 'longs', 'strings'
+        'decoupled',
+        'identity',
+        'longs',
+        'strings',
       ])
       expect(await target.modelConfig('longs')).toMatchObject({
-        name: 'longs', max_batch_size: 8, input: [{ data_type: 'TYPE_INT64', dims: [2] }],
+        name: 'longs',
+        max_batch_size: 8,
+        input: [{ data_type: 'TYPE_INT64', dims: [2] }],
       })
     })
 
@@ -63,7 +70,8 @@ describe.skipIf(reason !== null)('Triton', () => {
     test('errors, statistics and settings', async () => {
       const target = client(way)
       await expect(target.infer('nobody', { A: Int32Array.of(1) })).rejects.toMatchObject({
-        code: 'NOT_FOUND', text: expect.stringContaining("unknown model: 'nobody'"),
+        code: 'NOT_FOUND',
+        text: expect.stringContaining("unknown model: 'nobody'"),
       })
       await expect(target.infer('longs', { INPUT0: { data: BigInt64Array.of(1n), shape: [1, 1] } })).rejects.toThrow(
         /expects \[-1,2\]/,

@@ -4,7 +4,15 @@
  */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import {
-  chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync,
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -100,9 +108,15 @@ export async function startTriton(): Promise<Triton> {
   const child = spawn(
     join(server, 'bin/tritonserver'),
     [
-      `--model-repository=${work}/models`, `--backend-directory=${work}/backends`, '--http-address=127.0.0.1',
-      '--grpc-address=127.0.0.1', `--http-port=${httpPort}`, `--grpc-port=${grpcPort}`, '--allow-metrics=false',
-      '--model-control-mode=explicit', '--load-model=*'
+      `--model-repository=${work}/models`,
+      `--backend-directory=${work}/backends`,
+      '--http-address=127.0.0.1',
+      '--grpc-address=127.0.0.1',
+      `--http-port=${httpPort}`,
+      `--grpc-port=${grpcPort}`,
+      '--allow-metrics=false',
+      '--model-control-mode=explicit',
+      '--load-model=*',
     ],
     {
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -111,7 +125,8 @@ export async function startTriton(): Promise<Triton> {
         PATH: `${join(ENVIRONMENT, 'bin')}:${process.env['PATH']}`,
         PYTHONPATH: site,
         LD_LIBRARY_PATH: [
-          ask('import sysconfig; print(sysconfig.get_config_var("LIBDIR"))'), join(site, 'nvidia_pytriton.libs')
+          ask('import sysconfig; print(sysconfig.get_config_var("LIBDIR"))'),
+          join(site, 'nvidia_pytriton.libs'),
         ].join(':'),
       },
     },

@@ -32,13 +32,53 @@ test("each of perf_analyzer's options is known", () => {
 
 test("perf_analyzer's options mean the same as ours", () => {
   const theirs = settingsOf([
-    '-m', 'm', '-x', '3', '-u', 'host:9', '-i', 'gRPC', '-b', '2', '-p', '2000', '-s', '5', '-r', '4', '-f', 'o.csv',
-    '--request-rate-range', '10:30:10', '--request-distribution', 'poisson', '--shape', 'x:1,2', '--percentile', '99',
-    '--input-data', 'zero', '-H', 'a:b', '--request-parameter', 'n:3:int', '--streaming',
+    '-m',
+    'm',
+    '-x',
+    '3',
+    '-u',
+    'host:9',
+    '-i',
+    'gRPC',
+    '-b',
+    '2',
+    '-p',
+    '2000',
+    '-s',
+    '5',
+    '-r',
+    '4',
+    '-f',
+    'o.csv',
+    '--request-rate-range',
+    '10:30:10',
+    '--request-distribution',
+    'poisson',
+    '--shape',
+    'x:1,2',
+    '--percentile',
+    '99',
+    '--input-data',
+    'zero',
+    '-H',
+    'a:b',
+    '--request-parameter',
+    'n:3:int',
+    '--streaming',
   ])
   const ours = settingsOf([
-    'grpc://host:9', '--model=m', '--version=3', '--batch=2', '--seconds=2', '--stop-within=5', '--csv=o.csv',
-    '--rate=10,20,30', '--shape=x:1,2', '--data=zero', '--header=a: b', '--request-parameter=n:3:int',
+    'grpc://host:9',
+    '--model=m',
+    '--version=3',
+    '--batch=2',
+    '--seconds=2',
+    '--stop-within=5',
+    '--csv=o.csv',
+    '--rate=10,20,30',
+    '--shape=x:1,2',
+    '--data=zero',
+    '--header=a: b',
+    '--request-parameter=n:3:int',
     '--endpoint=stream',
   ])
   expect(theirs).toEqual({ ...ours, windowsMax: 4, percentile: 99 })
@@ -53,9 +93,12 @@ test('without its options, one window is measured; with them, windows agree with
 })
 
 test.each([
-  ['', 'http://localhost:8000'], ['a', 'http://a:8000'], ['http://a', 'http://a:8000'],
+  ['', 'http://localhost:8000'],
+  ['a', 'http://a:8000'],
+  ['http://a', 'http://a:8000'],
   ['http://a:80/b/', 'http://a:80/b'],
-  ['grpcs://a', 'grpcs://a:8001'], ['https://[::1]:9', 'https://[::1]:9'],
+  ['grpcs://a', 'grpcs://a:8001'],
+  ['https://[::1]:9', 'https://[::1]:9'],
 ])('the server %j is at %s', (text, url) => {
   expect(settingsOf(text === '' ? [] : [text]).targets[0]?.url).toBe(url)
 })
@@ -115,17 +158,36 @@ test.each([
 
 const times = (us: number) => ({ mean: us, std: 0, min: us, p50: us, p90: us, p95: us, p99: us, p999: us, max: us })
 const result = (rate: number, us: number, more: Partial<Result> = {}): Result => ({
-  requests: rate, responses: rate, errors: 0, failures: [], seconds: 1, rate, unsent: 0, latency_us: times(us),
-  histogram: [[us, rate]], bytes_out: 1, bytes_in: 1, cpu_us: 1,
-  series: [{ at_s: 1, rate, p50_us: us, p99_us: us }], ...more,
+  requests: rate,
+  responses: rate,
+  errors: 0,
+  failures: [],
+  seconds: 1,
+  rate,
+  unsent: 0,
+  latency_us: times(us),
+  histogram: [[us, rate]],
+  bytes_out: 1,
+  bytes_in: 1,
+  cpu_us: 1,
+  series: [{ at_s: 1, rate, p50_us: us, p99_us: us }],
+  ...more,
 })
 
 test('windows are merged: percentiles of all requests, failures by text', () => {
   const failed = { errors: 1, failures: [{ text: '503', count: 1 }] }
   const all = merged([result(100, 10, failed), result(300, 30, failed)])
   expect(all).toMatchObject({
-    requests: 400, errors: 2, failures: [{ text: '503', count: 2 }], seconds: 2, rate: 200,
-    histogram: [[10, 100], [30, 300]], latency_us: { mean: 25, p50: 30, min: 10, max: 30, std: Math.sqrt(75) },
+    requests: 400,
+    errors: 2,
+    failures: [{ text: '503', count: 2 }],
+    seconds: 2,
+    rate: 200,
+    histogram: [
+      [10, 100],
+      [30, 300],
+    ],
+    latency_us: { mean: 25, p50: 30, min: 10, max: 30, std: Math.sqrt(75) },
   })
   expect(all.series.map(({ at_s }) => at_s)).toEqual([1, 2])
 })

@@ -24,12 +24,14 @@ const MODEL = identity(TYPE.FP32, [1], 'A', 'B')
 
 /** The same graph with an operator that ONNX Runtime lacks. */
 const MISSING = model({
-  nodes: [node('NoSuchOperator', ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1])],
+  nodes: [node('NoSuchOperator', ['A'], ['B'])],
+  inputs: [value('A', TYPE.FP32, [1])],
   outputs: [value('B', TYPE.FP32, [1])],
 })
 
 async function checked(
-  content: Record<string, string | Uint8Array>, args: string[] = [],
+  content: Record<string, string | Uint8Array>,
+  args: string[] = [],
 ): Promise<{ code: number; out: string }> {
   const directory = files(content)
   return runs(check, [directory, ...args], directory)
@@ -80,8 +82,14 @@ optimization { unknown { a: 1 b { c: [ 2 ] } } grapf { level: 1 } cuda { graphs:
     const { out } = await checked({ 'm/1/': '', 'm/config.pbtxt': config })
     const fields = [...out.matchAll(/(\d+:\d+): error: .*(?:no field named|Invalid value for boolean).*?"(\w+)"/g)]
     expect(fields.map(([, place, name]) => `${place} ${name}`)).toEqual([
-      '2:20 max_queue_delay_ms', '2:42 preferred_batch_siz', '2:70 foo', '2:83 priority_levles', '3:16 unknown',
-      '3:48 grapf', '3:82 graphs', '3:90 max_batchsize'
+      '2:20 max_queue_delay_ms',
+      '2:42 preferred_batch_siz',
+      '2:70 foo',
+      '2:83 priority_levles',
+      '3:16 unknown',
+      '3:48 grapf',
+      '3:82 graphs',
+      '3:90 max_batchsize',
     ])
     expect(out).toContain('Did you mean "max_queue_delay_microseconds"?')
   })
@@ -106,8 +114,13 @@ max_batch_size: "x"`
 
   test('C-29: the first mistake is the one of a load; a text without any has none', () => {
     for (const text of [
-      'nam: "m"', 'name: "m" }', 'input [ { name: "A" ]', 'name: "m', 'max_batch_size: 3000000000', '\u0001',
-      'input { dims: [ 1, ] }'
+      'nam: "m"',
+      'name: "m" }',
+      'input [ { name: "A" ]',
+      'name: "m',
+      'max_batch_size: 3000000000',
+      '\u0001',
+      'input { dims: [ 1, ] }',
     ]) {
       let thrown: unknown = null
       try {
@@ -124,11 +137,13 @@ max_batch_size: "x"`
   test('a mistake neither hides the next field nor causes further mistakes', () => {
     const reported = (text: string): string[] => pbtxtProblems(text, 'p').map(({ line, reason }) => `${line} ${reason}`)
     expect(reported('nam: "m"\nbackend: 3\nmax_batch_size: 4')).toEqual([
-      '1 Message type "inference.ModelConfig" has no field named "nam".', '2 Expected string, got: 3'
+      '1 Message type "inference.ModelConfig" has no field named "nam".',
+      '2 Expected string, got: 3',
     ])
     expect(reported('foo { bar { baz: [ 1, 2 ] } }\nplatfrm: "x"')).toHaveLength(2)
     expect(reported('name: "m\nbackend: "b\n')).toEqual([
-      '1 String literals cannot cross line boundaries.', '2 String literals cannot cross line boundaries.'
+      '1 String literals cannot cross line boundaries.',
+      '2 String literals cannot cross line boundaries.',
     ])
     expect(reported('}\nname: "m"\n')).toEqual(['1 Expected identifier, got: }'])
     expect(reported('parameters { key: "k" vaule { string_value: "v" } }\nnam: "m"')).toHaveLength(2)
@@ -206,7 +221,7 @@ describe('a file outside of a model', () => {
   const absent: [string, string][] = [
     [
       'backend: "tensorrtllm" max_batch_size: 4',
-      'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM'
+      'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM',
     ],
     ['backend: "tensorrt_llm"', 'TensorRT-LLM engines are not in this release'],
     ['backend: "dali"', 'DALI pipelines are not in this release; run the pipeline from a model.py'],
@@ -221,7 +236,7 @@ describe('a file outside of a model', () => {
     ['backend: "pyhton"', 'Did you mean backend: "python"?'],
     [
       'default_model_filename: "model.pt"',
-      "model 'bert' must specify its inputs and outputs: they are not read from a file of PyTorch"
+      "model 'bert' must specify its inputs and outputs: they are not read from a file of PyTorch",
     ],
   ]
   test.each(absent)('an absent backend: %s', async (text, reported) => {
@@ -253,7 +268,7 @@ describe('a file outside of a model', () => {
     for (const text of [
       'platform: "tensorrt_plan"\nmax_batch_size: 8\n',
       'backend: "tensorrt"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n',
-      'default_model_filename: "model.plan"\n'
+      'default_model_filename: "model.plan"\n',
     ]) {
       const { code, out } = await lone(text)
       expect([code, out], text).toEqual([1, expect.stringContaining(reported)])
@@ -261,9 +276,13 @@ describe('a file outside of a model', () => {
       const { out: inside } = await runs(check, [directory])
       expect(inside, text).toContain(reported)
       const loaded = await loadProblems(
-        resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [],
+        resolveSettings(parseArguments([`--model-repository=${directory}`])).settings,
+        [],
       )
-      expect(loaded.map(({ reason }) => reason), text).toEqual([expect.stringContaining(reported)])
+      expect(
+        loaded.map(({ reason }) => reason),
+        text,
+      ).toEqual([expect.stringContaining(reported)])
     }
     expect((await lone(`platform: "tensorrt_plan"\n${IO}`)).code).toBe(0)
     // Only a model on this machine tells where it runs.
@@ -280,7 +299,9 @@ describe('a file outside of a model', () => {
 
   test('a missing name is that of the directory, a missing backend follows from the files', async () => {
     expect(await lone(`backend: "onnxruntime"\n${IO}`)).toEqual({
-      code: 0, out: '1 model, 0 errors, 0 warnings\n', err: '',
+      code: 0,
+      out: '1 model, 0 errors, 0 warnings\n',
+      err: '',
     })
     expect((await lone(`backend: "onnxruntime"\n${IO.replace('dims: [ 1 ]', 'dims: [ ]')}`)).out).toContain(
       "model input 'A' must specify 'dims' for bert\n",
@@ -320,14 +341,16 @@ describe('a file outside of a model', () => {
   test('obvious mistakes are warnings there, too', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}instance_group [ { count: -1 } ]\n`)
     expect([code, out]).toEqual([
-      0, expect.stringContaining('./bert/config.pbtxt:4:27: warning: instance group with count: -1')
+      0,
+      expect.stringContaining('./bert/config.pbtxt:4:27: warning: instance group with count: -1'),
     ])
   })
 
   test('--load reports that there is nothing to load', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}`, ['--load'])
     expect([code, out]).toEqual([
-      0, expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model')
+      0,
+      expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model'),
     ])
   })
 })
@@ -335,8 +358,7 @@ describe('a file outside of a model', () => {
 describe('a repository', () => {
   test('mistakes in directories, names, files and ensembles', async () => {
     const maps = 'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" }'
-    const scheduling = (model: string): string =>
-      `ensemble_scheduling { step [ { model_name: "${model}" ${maps} } ] }`
+    const scheduling = (model: string): string => `ensemble_scheduling { step [ { model_name: "${model}" ${maps} } ] }`
     const step = (model: string): string => `platform: "ensemble"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -385,7 +407,9 @@ ${scheduling(model)}
       `backend: "identity" max_batch_size: ${batch} input [ ${io('INPUT0', type, dims)} ] output [ ` +
       `${io('OUTPUT0', type, dims)} ]`
     const ensemble = (
-      inputs: string, outputs: string, batch = 0,
+      inputs: string,
+      outputs: string,
+      batch = 0,
     ): string => `platform: "ensemble" max_batch_size: ${batch}
 input [ ${io('A', 'TYPE_FP32', '4')} ] output [ ${io('B', 'TYPE_FP32', '4')} ]
 ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${outputs} } ] }
@@ -395,28 +419,40 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     const OUT = map('output_map', 'OUTPUT0', 'B')
     const cases: [string, string, string, string][] = [
       [
-        'an input that the model has not', ensemble(map('input_map', 'INPUT', 'A'), OUT), identity('TYPE_FP32', '4'),
-        'is mapping to non-existing input INPUT in model m'
+        'an input that the model has not',
+        ensemble(map('input_map', 'INPUT', 'A'), OUT),
+        identity('TYPE_FP32', '4'),
+        'is mapping to non-existing input INPUT in model m',
       ],
       [
-        'an output that the model has not', ensemble(IN, map('output_map', 'OUT', 'B')), identity('TYPE_FP32', '4'),
-        'is mapped from non-existing output OUT in model m'
+        'an output that the model has not',
+        ensemble(IN, map('output_map', 'OUT', 'B')),
+        identity('TYPE_FP32', '4'),
+        'is mapped from non-existing output OUT in model m',
       ],
       [
-        'another datatype', ensemble(IN, OUT), identity('TYPE_INT32', '4'),
-        'inconsistent data type: TYPE_FP32 is inferred from model e while TYPE_INT32'
+        'another datatype',
+        ensemble(IN, OUT),
+        identity('TYPE_INT32', '4'),
+        'inconsistent data type: TYPE_FP32 is inferred from model e while TYPE_INT32',
       ],
       [
-        'another shape', ensemble(IN, OUT), identity('TYPE_FP32', '5'),
-        'inconsistent shape: [4] is inferred from model e while [5]'
+        'another shape',
+        ensemble(IN, OUT),
+        identity('TYPE_FP32', '5'),
+        'inconsistent shape: [4] is inferred from model e while [5]',
       ],
       [
-        'another shape with batches', ensemble(IN, OUT, 2), identity('TYPE_FP32', '5', 2),
-        'inconsistent shape: [-1,4] is inferred from model e while [-1,5]'
+        'another shape with batches',
+        ensemble(IN, OUT, 2),
+        identity('TYPE_FP32', '5', 2),
+        'inconsistent shape: [-1,4] is inferred from model e while [-1,5]',
       ],
       [
-        'larger batches', ensemble(IN, OUT, 8), identity('TYPE_FP32', '4', 4),
-        'which only allows maximum batch size to be 4'
+        'larger batches',
+        ensemble(IN, OUT, 8),
+        identity('TYPE_FP32', '4', 4),
+        'which only allows maximum batch size to be 4',
       ],
       ['any length', ensemble(IN, OUT), identity('TYPE_FP32', '-1'), ''],
     ]
@@ -450,7 +486,8 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 
   test('flags of the server count, and wrong ones are refused', async () => {
     const directory = files({
-      'gpu/1/model.onnx': MODEL, 'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]`,
+      'gpu/1/model.onnx': MODEL,
+      'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]`,
     })
     expect((await runs(check, [directory])).code).toBe(1)
     expect((await runs(check, [directory, '--gpu-fallback', 'cpu'])).code).toBe(0)
@@ -493,17 +530,20 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
   })
 
   test.each([
-    ['Identity', 0], ['NonZero', 1]
+    ['Identity', 0],
+    ['NonZero', 1],
   ])('a size that the file leaves open in an output is the one of ONNX Runtime: %s', async (op, wanted) => {
     const type = op === 'Identity' ? TYPE.FP32 : TYPE.INT64
     const open = model({
-      nodes: [node(op, ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1, 4])],
+      nodes: [node(op, ['A'], ['B'])],
+      inputs: [value('A', TYPE.FP32, [1, 4])],
       outputs: [value('B', type, op === 'Identity' ? [1, 'M'] : [2, 'M'])],
     })
     const dims = op === 'Identity' ? '1, 4' : '2, 4'
     const directory = files({
       'm/1/model.onnx': open,
-      'm/config.pbtxt': 'backend: "onnxruntime"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1, 4 ] } ]\n' +
+      'm/config.pbtxt':
+        'backend: "onnxruntime"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1, 4 ] } ]\n' +
         `output [ { name: "B" data_type: TYPE_${op === 'Identity' ? 'FP32' : 'INT64'} dims: [ ${dims} ] } ]\n`,
     })
     const { code, out } = await runs(check, [directory], directory)
@@ -517,10 +557,13 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
   test('what only a load sees of models in TypeScript and Python is said, unless they are loaded', async () => {
     const content = {
       'a/1/model.ts': [
-        "import { Model } from 'nereid/backend'", 'export default class extends Model { execute() { return [] } }', ''
+        "import { Model } from 'nereid/backend'",
+        'export default class extends Model { execute() { return [] } }',
+        '',
       ].join('\n'),
       'a/config.pbtxt': `backend: "javascript"\n${GOOD.replace(/.*\n/, '')}`,
-      'b/1/model.onnx': MODEL, 'b/config.pbtxt': GOOD,
+      'b/1/model.onnx': MODEL,
+      'b/config.pbtxt': GOOD,
     }
     const line = 'only with --load: imports, and what the code declares and initialises (a)\n'
     expect(await checked(content)).toMatchObject({ code: 0, out: `${line}2 models, 0 errors, 0 warnings\n` })
@@ -566,36 +609,42 @@ describe('a model of PyTorch', () => {
   test('is right with its file, by backend or by platform, or with a class in a model.py', async () => {
     expect(
       await reported({
-        'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}`, 'r/b/1/model.pt2': 'PK',
-        'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '',
+        'r/a/1/model.pt': 'PK',
+        'r/a/config.pbtxt': `backend: "pytorch"\n${IO}`,
+        'r/b/1/model.pt2': 'PK',
+        'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`,
+        'r/c/1/model.py': '',
         'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}`,
       }),
-    ).toBe(
-      'only with --load: what the backend pytorch checks (a, b, c)\n3 models, 0 errors, 0 warnings\n',
-    )
+    ).toBe('only with --load: what the backend pytorch checks (a, b, c)\n3 models, 0 errors, 0 warnings\n')
   })
 
   test.each([
     [
-      'no file', { 'r/a/1/': '', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` },
-      "unable to find './r/a/1/model.pt' for model 'a'"
+      'no file',
+      { 'r/a/1/': '', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` },
+      "unable to find './r/a/1/model.pt' for model 'a'",
     ],
     [
-      'a file of another name', { 'r/a/1/net.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` },
+      'a file of another name',
+      { 'r/a/1/net.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` },
       "unable to find './r/a/1/model.pt' for model 'a'; there is 'net.pt': call it 'model.pt', or set " +
         'default_model_filename: "net.pt"',
     ],
     [
-      'the file of another platform', { 'r/a/1/net.pt2': 'PK', 'r/a/config.pbtxt': `platform: "torch_aoti"\n${IO}` },
-      "unable to find './r/a/1/model.pt2' for model 'a'"
+      'the file of another platform',
+      { 'r/a/1/net.pt2': 'PK', 'r/a/config.pbtxt': `platform: "torch_aoti"\n${IO}` },
+      "unable to find './r/a/1/model.pt2' for model 'a'",
     ],
     [
-      'a pointer', { 'r/a/1/model.pt': 'version https://git-lfs.github.com/spec/v1\n', 'r/a/config.pbtxt': IO },
-      "failed to load model 'a': './r/a/1/model.pt' is a pointer of Git LFS"
+      'a pointer',
+      { 'r/a/1/model.pt': 'version https://git-lfs.github.com/spec/v1\n', 'r/a/config.pbtxt': IO },
+      "failed to load model 'a': './r/a/1/model.pt' is a pointer of Git LFS",
     ],
     [
-      'no inputs', { 'r/a/1/model.pt': 'PK' },
-      "model 'a' must specify its inputs and outputs: they are not read from a file of PyTorch"
+      'no inputs',
+      { 'r/a/1/model.pt': 'PK' },
+      "model 'a' must specify its inputs and outputs: they are not read from a file of PyTorch",
     ],
   ] as [string, Record<string, string>, string][])('with %s is told what is missing', async (_, content, text) => {
     expect(await reported(content)).toContain(text)
@@ -611,14 +660,16 @@ describe('a model of PyTorch', () => {
 
   test('of OpenVINO needs no inputs in its configuration, and the missing module is named', async () => {
     const content = {
-      'r/a/1/model.xml': '<net/>', 'r/b/1/model.onnx': 'onnx',
+      'r/a/1/model.xml': '<net/>',
+      'r/b/1/model.onnx': 'onnx',
       'r/b/config.pbtxt': 'backend: "openvino" default_model_filename: "model.onnx"',
     }
     expect(await reported(content)).toBe(
       'only with --load: what the backend openvino checks (a, b)\n2 models, 0 errors, 0 warnings\n',
     )
     const out = await reported(
-      { ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' }, 'none',
+      { ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' },
+      'none',
     )
     expect(out).toMatch(
       /^\.\/r\/a: warning: (.*\/none) has no module 'openvino', which runs this model: get it with \1 -m pip install openvino, /m,
@@ -632,7 +683,8 @@ describe('a model of PyTorch', () => {
 
   test('of TensorFlow needs no inputs in its configuration, and the missing module is named', async () => {
     const content = {
-      'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/b/1/net/saved_model.pb': 'graph',
+      'r/a/1/model.savedmodel/saved_model.pb': 'graph',
+      'r/b/1/net/saved_model.pb': 'graph',
       'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net"',
     }
     expect(await reported(content)).toBe(
@@ -646,8 +698,9 @@ describe('a model of PyTorch', () => {
   test.each([
     ['nothing', { 'r/a/1/': '' }, "unable to find './r/a/1/model.savedmodel' for model 'a'\n"],
     [
-      'a directory of another name', { 'r/a/1/net/saved_model.pb': 'graph' },
-      "for model 'a'; there is 'net': call it 'model.savedmodel', or set default_model_filename: \"net\""
+      'a directory of another name',
+      { 'r/a/1/net/saved_model.pb': 'graph' },
+      "for model 'a'; there is 'net': call it 'model.savedmodel', or set default_model_filename: \"net\"",
     ],
     [
       'the files of TensorFlow Serving',
@@ -656,12 +709,14 @@ describe('a model of PyTorch', () => {
         'saved_model.pb variables model.savedmodel',
     ],
     [
-      'a directory too many', { 'r/a/1/model.savedmodel/1/saved_model.pb': 'graph' },
-      "'./r/a/1/model.savedmodel' has no saved_model.pb; there is one in '1': move what is in there up"
+      'a directory too many',
+      { 'r/a/1/model.savedmodel/1/saved_model.pb': 'graph' },
+      "'./r/a/1/model.savedmodel' has no saved_model.pb; there is one in '1': move what is in there up",
     ],
     [
-      'a file', { 'r/a/1/model.savedmodel': 'graph' },
-      "'./r/a/1/model.savedmodel' is a file, and has to be a directory with a saved_model.pb"
+      'a file',
+      { 'r/a/1/model.savedmodel': 'graph' },
+      "'./r/a/1/model.savedmodel' is a file, and has to be a directory with a saved_model.pb",
     ],
     [
       'weights that are a pointer',
@@ -669,10 +724,11 @@ describe('a model of PyTorch', () => {
         'r/a/1/model.savedmodel/saved_model.pb': 'graph',
         'r/a/1/model.savedmodel/variables/variables.index': 'version https://git-lfs.github.com/spec/v1\n',
       },
-      "'./r/a/1/model.savedmodel' has a variables/variables.index that is a pointer of Git LFS"
+      "'./r/a/1/model.savedmodel' has a variables/variables.index that is a pointer of Git LFS",
     ],
     [
-      'a model of Keras', { 'r/a/1/model.keras': 'PK' },
+      'a model of Keras',
+      { 'r/a/1/model.keras': 'PK' },
       "there is 'model.keras', a model of Keras: make a SavedModel of it, which is served with platform: " +
         '"tensorflow_savedmodel": python -c \'import keras; keras.saving.load_model("./r/a/1/model.keras", ' +
         'compile=False).export("./r/a/1/model.savedmodel")\'',
@@ -686,9 +742,12 @@ describe('a model of PyTorch', () => {
 
   test('of TensorFlow in another format is refused with the command that converts it', async () => {
     const out = await reported({
-      'r/a/1/model.graphdef': 'graph', 'r/a/config.pbtxt': `platform: "tensorflow_graphdef"\n${IO}`,
-      'r/b/1/net.h5': 'HDF', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net.h5"',
-      'r/c/1/model.h5': 'HDF', 'r/d/1/saved_model.pb': 'graph',
+      'r/a/1/model.graphdef': 'graph',
+      'r/a/config.pbtxt': `platform: "tensorflow_graphdef"\n${IO}`,
+      'r/b/1/net.h5': 'HDF',
+      'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net.h5"',
+      'r/c/1/model.h5': 'HDF',
+      'r/d/1/saved_model.pb': 'graph',
     })
     expect(out).toContain(
       "'./r/a/1/model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel " +
@@ -707,8 +766,11 @@ describe('a model of PyTorch', () => {
 describe('--load', () => {
   test('valid models are loaded next to invalid ones, and both are reported', async () => {
     const directory = files({
-      'good/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING, 'wrong/1/model.onnx': MODEL,
-      'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '',
+      'good/1/model.onnx': addSub(),
+      'broken/1/model.onnx': MISSING,
+      'wrong/1/model.onnx': MODEL,
+      'wrong/config.pbtxt': 'max_batchsize: 8',
+      'torch/1/model.pt': '',
     })
     const { code, out } = await runs(check, ['--load', directory], directory)
     expect(code).toBe(1)
@@ -722,11 +784,16 @@ describe('--load', () => {
 
   test('of models and files that are named, only those', async () => {
     const directory = files({
-      'one/1/model.onnx': MISSING, 'one/config.pbtxt': GOOD, 'two/1/model.onnx': MISSING, 'three/1/model.onnx': MODEL,
+      'one/1/model.onnx': MISSING,
+      'one/config.pbtxt': GOOD,
+      'two/1/model.onnx': MISSING,
+      'three/1/model.onnx': MODEL,
       'three/config.pbtxt': 'max_batchsize: 8',
     })
     const { out } = await runs(
-      check, ['--load', join(directory, 'one/config.pbtxt'), join(directory, 'three')], directory,
+      check,
+      ['--load', join(directory, 'one/config.pbtxt'), join(directory, 'three')],
+      directory,
     )
     expect(out).toContain('./one/1/model.onnx: error: onnx runtime error')
     expect(out).not.toContain('two')
@@ -753,7 +820,9 @@ describe('--load', () => {
         'initialize(self, args):\n        helper()\n',
     })
     const { code, out } = await runs(
-      check, ['--load', directory, `--backend-config=python,python-executable=${PYTHON}`], directory,
+      check,
+      ['--load', directory, `--backend-config=python,python-executable=${PYTHON}`],
+      directory,
     )
     expect(code).toBe(1)
     expect(out).not.toContain('\u001b')
@@ -775,12 +844,17 @@ describe('--load', () => {
 describe('names of guides', () => {
   test('a load reports the same as check', async () => {
     const directory = files({
-      'backend/1/model.bin': '', 'backend/config.pbtxt': 'backend: "onnx_runtime"',
-      'platform/1/model.bin': '', 'platform/config.pbtxt': 'platform: "torchscript"',
-      'pair/1/model.bin': '', 'pair/config.pbtxt': 'backend: "onnxruntime" platform: "onnx"',
-      'file/1/resnet.onnx': '', 'file/config.pbtxt': GOOD,
+      'backend/1/model.bin': '',
+      'backend/config.pbtxt': 'backend: "onnx_runtime"',
+      'platform/1/model.bin': '',
+      'platform/config.pbtxt': 'platform: "torchscript"',
+      'pair/1/model.bin': '',
+      'pair/config.pbtxt': 'backend: "onnxruntime" platform: "onnx"',
+      'file/1/resnet.onnx': '',
+      'file/config.pbtxt': GOOD,
       'none/1/resnet.onnx': '',
-      'syntax/1/': '', 'syntax/config.pbtxt': 'max_batchsize: 1',
+      'syntax/1/': '',
+      'syntax/config.pbtxt': 'max_batchsize: 1',
     })
     const { out } = await runs(check, ['--format=json', directory])
     const reported = (JSON.parse(out) as { problems: { model: string; message: string; advice: string }[] }).problems

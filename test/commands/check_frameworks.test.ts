@@ -27,7 +27,7 @@ describe('kinds of instance groups of a backend that runs on the CPU only', () =
         1,
         expect.stringContaining(
           `./r/m/config.pbtxt:2:26: error: ${refused}. Write kind: KIND_CPU, or leave the kind out.`,
-        )
+        ),
       ])
     }
     expect(await reasonsOf(join(directory, 'r'))).toEqual([refused])
@@ -39,12 +39,14 @@ describe('kinds of instance groups of a backend that runs on the CPU only', () =
 
   test('doctor says what to change, and where other backends run', async () => {
     const directory = files({
-      'r/vino/1/model.xml': '', 'r/vino/config.pbtxt': config('KIND_GPU'),
+      'r/vino/1/model.xml': '',
+      'r/vino/config.pbtxt': config('KIND_GPU'),
       'r/forest/1/xgboost.json': '',
       'r/forest/config.pbtxt':
         'backend: "fil"\ninstance_group [ { kind: KIND_GPU } ]\nparameters { key: "model_type" value { ' +
         'string_value: "xgboost_json" } }\nparameters { key: "is_classifier" value { string_value: "true" } }\n',
-      'r/net/1/model.pt': '', 'r/net/config.pbtxt': 'backend: "pytorch"\ninstance_group [ { kind: KIND_GPU } ]\n',
+      'r/net/1/model.pt': '',
+      'r/net/config.pbtxt': 'backend: "pytorch"\ninstance_group [ { kind: KIND_GPU } ]\n',
     })
     const { out } = await runs(doctor, [join(directory, 'r')], directory)
     const line = (model: string): string =>
@@ -65,20 +67,36 @@ describe('trees', () => {
       .join('')}`
   const cases: [what: string, file: string, type: string, more: string, wanted: string, hint: string][] = [
     [
-      'a file of another model_type', 'xgboost.ubj', 'xgboost_json', '', 'xgboost.json',
-      `there is 'xgboost.ubj': set the parameter 'model_type' to "xgboost_ubj"`
+      'a file of another model_type',
+      'xgboost.ubj',
+      'xgboost_json',
+      '',
+      'xgboost.json',
+      `there is 'xgboost.ubj': set the parameter 'model_type' to "xgboost_ubj"`,
     ],
     [
-      'the default model_type', 'model.txt', '', '', 'xgboost.model',
-      `there is 'model.txt': set the parameter 'model_type' to "lightgbm"`
+      'the default model_type',
+      'model.txt',
+      '',
+      '',
+      'xgboost.model',
+      `there is 'model.txt': set the parameter 'model_type' to "lightgbm"`,
     ],
     [
-      'another name', 'booster.json', 'xgboost_json', '', 'xgboost.json',
-      `there is 'booster.json': call it 'xgboost.json', or set default_model_filename: "booster.json"`
+      'another name',
+      'booster.json',
+      'xgboost_json',
+      '',
+      'xgboost.json',
+      `there is 'booster.json': call it 'xgboost.json', or set default_model_filename: "booster.json"`,
     ],
     [
-      'default_model_filename', 'xgboost.json', 'xgboost_json', 'default_model_filename: "b.json"\n', 'b.json',
-      `there is 'xgboost.json': call it 'b.json', or set default_model_filename: "xgboost.json"`
+      'default_model_filename',
+      'xgboost.json',
+      'xgboost_json',
+      'default_model_filename: "b.json"\n',
+      'b.json',
+      `there is 'xgboost.json': call it 'b.json', or set default_model_filename: "xgboost.json"`,
     ],
   ]
   test.each(cases)('a missing file, and a hint about %s', async (_, file, type, more, wanted, hint) => {
@@ -107,9 +125,11 @@ describe('trees', () => {
     const [type, file] = from.endsWith('.txt') ? ['lightgbm', 'model.txt'] : ['xgboost_json', 'xgboost.json']
     const directory = files({
       [`r/m/1/${file}`]: model(from),
-      'r/m/config.pbtxt': config({ model_type: type, ...parameters, ...(
-        'is_classifier' in parameters || 'output_class' in parameters ? {} : { is_classifier: 'false' }
-      ) }),
+      'r/m/config.pbtxt': config({
+        model_type: type,
+        ...parameters,
+        ...('is_classifier' in parameters || 'output_class' in parameters ? {} : { is_classifier: 'false' }),
+      }),
     })
     const { code, out } = await runs(check, [join(directory, 'r')], directory)
     expect([code, out]).toEqual([1, expect.stringContaining(reported)])
@@ -120,7 +140,8 @@ describe('trees', () => {
   })
 
   test('an error if the configuration has other dims than the trees, in the words of a load', async () => {
-    const dims = 'input [ { name: "input__0" data_type: TYPE_FP32 dims: [ 32 ] } ]\n' +
+    const dims =
+      'input [ { name: "input__0" data_type: TYPE_FP32 dims: [ 32 ] } ]\n' +
       'output [ { name: "output__0" data_type: TYPE_FP32 dims: [ 2 ] } ]\nmax_batch_size: 4\n'
     const directory = files({
       'r/m/1/xgboost.json': model('squared.json'),

@@ -7,7 +7,11 @@ import { files, runs } from './harness.js'
 test('a repository that is missing, no directory, a model, or one of several is rejected with advice', async () => {
   const directory = files({ 'models/m/1/model.ts': '', 'file.txt': '' })
   const fails = async (...args: string[]) => {
-    const { code, out, err } = await runs(dev, args.map((arg) => arg.replace('.', directory)), directory)
+    const { code, out, err } = await runs(
+      dev,
+      args.map((arg) => arg.replace('.', directory)),
+      directory,
+    )
     expect([code, out]).toEqual([1, ''])
     return err
   }

@@ -18,7 +18,12 @@ function watched(content: Record<string, string>, directoriesMax?: number) {
   const changed = new Set<string>()
   const warnings: string[] = []
   watches.push(
-    new Watch(root, (path) => changed.add(path.slice(root.length + 1)), (text) => warnings.push(text), directoriesMax),
+    new Watch(
+      root,
+      (path) => changed.add(path.slice(root.length + 1)),
+      (text) => warnings.push(text),
+      directoriesMax,
+    ),
   )
   const sees = async (path: string): Promise<void> => {
     writeFileSync(`${root}/${path}`, 'new')

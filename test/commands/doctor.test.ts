@@ -21,7 +21,9 @@ const REPOSITORY = { 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': '' 
 
 /** Runs doctor on one of these files. */
 async function examined(
-  content: Record<string, string>, path: string, args: string[] = [],
+  content: Record<string, string>,
+  path: string,
+  args: string[] = [],
 ): Promise<{ code: number; out: string; err: string }> {
   const directory = files(content)
   return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
@@ -29,7 +31,10 @@ async function examined(
 
 test('every row that doctor cites exists in COMPAT.md', () => {
   const compat = readFileSync(fileURLToPath(new URL('../../COMPAT.md', import.meta.url)), 'utf8')
-  const rows = compat.split('\n').filter((line) => line.startsWith('| ')).map((line) => line.slice(2))
+  const rows = compat
+    .split('\n')
+    .filter((line) => line.startsWith('| '))
+    .map((line) => line.slice(2))
   const facts: Fact[] = Object.values(FACTS)
   const cited = facts.flatMap(({ row }) => (row === null ? [] : [row]))
   expect(cited.length).toBeGreaterThan(20)
@@ -47,7 +52,9 @@ test('an invalid model is reported with its real type', async () => {
   const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n'
   const { code, out } = await examined(
     {
-      'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': 'not a model', 'models/p/config.pbtxt': ONNX,
+      'models/m/config.pbtxt': ONNX,
+      'models/m/1/model.onnx': 'not a model',
+      'models/p/config.pbtxt': ONNX,
       'models/p/1/model.onnx': pointer,
     },
     'models',
@@ -62,7 +69,9 @@ describe('a command line', () => {
   test('a deployment that runs unchanged', async () => {
     const directory = files(REPOSITORY)
     const { code, out } = await runs(
-      doctor, ['--', 'tritonserver', `--model-repository=${directory}/models`, '--http-port', '9000'], directory,
+      doctor,
+      ['--', 'tritonserver', `--model-repository=${directory}/models`, '--http-port', '9000'],
+      directory,
     )
     expect(code).toBe(0)
     expect(out).toMatchInlineSnapshot(`
@@ -175,15 +184,31 @@ describe('a command line', () => {
 
   test('the same in sh -c, and docker run with a repository on this machine', async () => {
     const directory = files({
-      'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU count: 2 } ]\n`, 'models/m/1/model.onnx': '',
+      'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU count: 2 } ]\n`,
+      'models/m/1/model.onnx': '',
     })
     const run = [
-      'docker', 'run', '--gpus=all', '-it', '--rm', '--net=host', '-p', '8000:8000', '--shm-size=1g', '--ulimit',
-      'memlock=-1', '-v', `${directory}/models:/models:ro`, '-e', 'HF_TOKEN=hf_123'
+      'docker',
+      'run',
+      '--gpus=all',
+      '-it',
+      '--rm',
+      '--net=host',
+      '-p',
+      '8000:8000',
+      '--shm-size=1g',
+      '--ulimit',
+      'memlock=-1',
+      '-v',
+      `${directory}/models:/models:ro`,
+      '-e',
+      'HF_TOKEN=hf_123',
     ]
     const server = [
-      'nvcr.io/nvidia/tritonserver:24.01-py3', 'bash', '-c',
-      'pip install numpy && tritonserver --model-repository=/models'
+      'nvcr.io/nvidia/tritonserver:24.01-py3',
+      'bash',
+      '-c',
+      'pip install numpy && tritonserver --model-repository=/models',
     ]
     const { code, out } = await runs(doctor, ['--', ...run, ...server], directory)
     expect(code).toBe(1)
@@ -372,7 +397,8 @@ services:
 `
     const { code, out } = await examined(
       {
-        'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '',
+        'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`,
+        'models/m/1/model.onnx': '',
         'compose.yaml': compose,
       },
       'compose.yaml',
@@ -677,7 +703,8 @@ class TritonPythonModel:
       'b/vllm/model.py': '',
     })
     const { code, out } = await runs(
-      doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`],
+      doctor,
+      ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`],
       directory,
     )
     expect(code).toBe(0)
@@ -716,10 +743,12 @@ class TritonPythonModel:
     )
 
     const launcher = await examined(
-      { 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' }, 'start.sh',
+      { 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' },
+      'start.sh',
     )
     expect([launcher.code, launcher.out]).toEqual([
-      0, expect.stringContaining('starts servers by a program of its own')
+      0,
+      expect.stringContaining('starts servers by a program of its own'),
     ])
 
     const shell = await examined(
@@ -776,8 +805,12 @@ items:
     // Doctor's facts about images match their Containerfile.
     const containerfile = readFileSync(fileURLToPath(new URL('../../images/Containerfile', import.meta.url)), 'utf8')
     for (const fact of [
-      'opt/tritonserver/bin/tritonserver', 'NEREID_HTTP_PORT', 'USER 1000', 'busybox', 'title="nereid-python"',
-      'title="nereid-gpu"'
+      'opt/tritonserver/bin/tritonserver',
+      'NEREID_HTTP_PORT',
+      'USER 1000',
+      'busybox',
+      'title="nereid-python"',
+      'title="nereid-gpu"',
     ])
       expect(containerfile).toContain(fact)
     expect(containerfile).not.toMatch(/install[^&]*\bcurl\b|ENTRYPOINT/)
@@ -785,7 +818,8 @@ items:
 
   test('models that want a GPU: the CPU serves them only where the file gives the container none', async () => {
     const models = {
-      'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '',
+      'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`,
+      'models/m/1/model.onnx': '',
     }
     const compose = (members: string): string =>
       'services: { t: { image: "tritonserver:1", command: "tritonserver --model-repository=/models", ' +
@@ -808,7 +842,8 @@ items:
     await check('compose.yaml', compose(', gpus: all'), false)
     await check('compose.yaml', compose(', runtime: nvidia'), false)
     await check(
-      'compose.yaml', compose(', deploy: { resources: { reservations: { devices: [ { capabilities: [gpu] } ] } } }'),
+      'compose.yaml',
+      compose(', deploy: { resources: { reservations: { devices: [ { capabilities: [gpu] } ] } } }'),
       false,
     )
     await check('compose.yaml', compose(', environment: { NVIDIA_VISIBLE_DEVICES: all }'), false)
@@ -817,7 +852,9 @@ items:
     await check('pod.yaml', pod(`${container} resources: { limits: { nvidia.com/gpu: 1 } },`), false)
     await check('pod.yaml', pod(`runtimeClassName: nvidia, ${container}`), false)
     await check(
-      'run.sh', 'docker run -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', true,
+      'run.sh',
+      'docker run -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n',
+      true,
     )
     await check(
       'run.sh',
@@ -835,13 +872,15 @@ items:
       'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    command: tritonserver ' +
       '--cache-config=redis,tls_enabled=true --model-repository=/models\n    volumes: [./models:/models]\n'
     const directory = files({
-      'compose.yml': compose, 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`,
+      'compose.yml': compose,
+      'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`,
       'models/m/1/model.onnx': '',
     })
     const { out } = await runs(doctor, [join(directory, 'compose.yml'), '--image=nereid:1', '--format=json'])
     const [diff = ''] = (JSON.parse(out) as { diffs: string[] }).diffs
     execFileSync('git', ['apply', '--unidiff-zero', '-'], {
-      cwd: directory, input: diff.replaceAll(directory, '').replaceAll('//', '/'),
+      cwd: directory,
+      input: diff.replaceAll(directory, '').replaceAll('//', '/'),
     })
     expect(readFileSync(join(directory, 'compose.yml'), 'utf8')).toBe(
       'services:\n  t:\n    image: nereid:1\n    command: tritonserver --model-repository=/models ' +
@@ -864,7 +903,9 @@ items:
 
   test('as JSON', async () => {
     const { code, out } = await examined(
-      { 'run.sh': 'tritonserver --model-repository=/nowhere --alow-grpc=true\n' }, 'run.sh', ['--format=json'],
+      { 'run.sh': 'tritonserver --model-repository=/nowhere --alow-grpc=true\n' },
+      'run.sh',
+      ['--format=json'],
     )
     expect([code, JSON.parse(out)]).toMatchInlineSnapshot(`
       [
@@ -929,7 +970,8 @@ test('as a program: standard input, and a reader that leaves', () => {
   // More than a pipe holds.
   const input = `tritonserver ${many}\n`
   const { stdout, stderr } = spawnSync('sh', ['-c', '"$0" "$1" doctor - | head -1', process.execPath, main], {
-    input, encoding: 'utf8',
+    input,
+    encoding: 'utf8',
   })
   expect([stdout, stderr]).toEqual(['-\n', ''])
 })
@@ -945,8 +987,11 @@ describe('unreadable input exits with 2', () => {
   ]
   test.each(cases)('%s', async (_, path, text) => {
     const content = {
-      'notes.txt': 'hello\n', 'a.yaml': 'a: 1\nb: [\n', 'helm.yaml': 'kind: Deployment\nspec: {{ .Values.x }}: [\n',
-      'other.yaml': 'a: 1\n', 'empty/': '',
+      'notes.txt': 'hello\n',
+      'a.yaml': 'a: 1\nb: [\n',
+      'helm.yaml': 'kind: Deployment\nspec: {{ .Values.x }}: [\n',
+      'other.yaml': 'a: 1\n',
+      'empty/': '',
     }
     const { code, err } = await examined(content, path)
     expect([code, err]).toEqual([2, expect.stringMatching(text)])
@@ -968,7 +1013,7 @@ test("an exporter's directory is reported with the command that makes a reposito
   const { code, err } = await runs(doctor, [directory])
   expect([code, err]).toEqual([
     2,
-    expect.stringMatching(/neither a model repository nor .*; of 'model\.onnx' in it .*init \S+ makes a repository$/m)
+    expect.stringMatching(/neither a model repository nor .*; of 'model\.onnx' in it .*init \S+ makes a repository$/m),
   ])
 })
 
@@ -987,7 +1032,7 @@ describe('hostile files', () => {
   test('YAML of aliases of aliases, of aliases in rings, of brackets, of a hundred thousand items', async () => {
     const bomb = [
       'a0: &a0 [x, x, x, x, x, x, x, x, x, x]',
-      ...Array.from({ length: 30 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)
+      ...Array.from({ length: 30 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`),
     ].join('\n')
     const texts: [string, number][] = [
       [`${bomb}\nservices: { t: { image: tritonserver, command: *a30, environment: *a30, volumes: *a30 } }\n`, 1],
@@ -1025,7 +1070,8 @@ describe('hostile files', () => {
 
   test('texts of files cannot move the cursor, and secrets are not repeated', async () => {
     const { out } = await examined(
-      { 'run.sh': 'DB_PASSWORD=hunter2 tritonserver "--id=\u001b[2J" --model-repository=/nowhere\n' }, 'run.sh',
+      { 'run.sh': 'DB_PASSWORD=hunter2 tritonserver "--id=\u001b[2J" --model-repository=/nowhere\n' },
+      'run.sh',
     )
     expect(out).not.toContain('\u001b')
     expect(out).not.toContain('hunter2')
@@ -1033,7 +1079,7 @@ describe('hostile files', () => {
 
   test('damaged files are read or refused, never a defect of our own', async () => {
     let state = 7
-    const random = (): number => ((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32)
+    const random = (): number => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32
     const seeds: [string, string][] = [
       [
         'c.yaml',
@@ -1061,7 +1107,8 @@ describe('hostile files', () => {
         const letters = [...seed]
         for (let n = 0; n < 3; n += 1)
           letters.splice(
-            Math.floor(random() * letters.length), Math.floor(random() * 3),
+            Math.floor(random() * letters.length),
+            Math.floor(random() * 3),
             ...'{}[]"\'$&*#-:\\\n <|`'.charAt(Math.floor(random() * 19)),
           )
         expect([0, 1, 2]).toContain((await examined({ [name]: letters.join('') }, name)).code)

@@ -24,7 +24,10 @@ interface Said {
 }
 
 async function examined(
-  name: string, text: string, more: Record<string, string> = {}, args: string[] = [],
+  name: string,
+  text: string,
+  more: Record<string, string> = {},
+  args: string[] = [],
 ): Promise<Said> {
   const directory = files({ ...more, [name]: text })
   const json = await runs(doctor, ['--format=json', ...args, join(directory, name)], directory)
@@ -62,7 +65,8 @@ describe('an image that is made for another backend is not replaced', () => {
       const { code, lines, commands, diff } = await examined(name, text)
       expect([code, commands, diff], name).toEqual([1, [], ''])
       expect(
-        lines.filter((line) => line.includes(' impossible ')), name,
+        lines.filter((line) => line.includes(' impossible ')),
+        name,
       ).toEqual([expect.stringContaining(`impossible image ${image}: `)])
       expect(lines.join('\n'), name).toContain(why)
     }
@@ -78,7 +82,9 @@ describe('an image that is made for another backend is not replaced', () => {
     )
     expect(served.commands).toEqual(['nereid --model-repository=./models'])
     const other = await examined('run.sh', script, {
-      ...MODELS, 'models/t/config.pbtxt': 'backend: "dali"', 'models/t/1/model.dali': '',
+      ...MODELS,
+      'models/t/config.pbtxt': 'backend: "dali"',
+      'models/t/1/model.dali': '',
     })
     expect(other.lines.join('\n')).toContain('impossible image')
     expect(other.lines.join('\n')).toContain('impossible model t')
@@ -90,7 +96,8 @@ describe('an image that is made for another backend is not replaced', () => {
       'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver ' +
       '--model-repository=/models\n'
     const { lines } = await examined('run.sh', script, {
-      'models/s/1/model.savedmodel/saved_model.pb': 'graph', 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"',
+      'models/s/1/model.savedmodel/saved_model.pb': 'graph',
+      'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"',
       'models/t/1/model.graphdef': 'graph',
     })
     expect(lines.join('\n')).toContain(
@@ -115,7 +122,8 @@ describe('an image that is made for another backend is not replaced', () => {
       'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: ' +
       'TYPE_FP32 dims: [ 1 ] } ]\n'
     const { lines, commands } = await examined('run.sh', script, {
-      'models/t/config.pbtxt': `platform: "pytorch_libtorch"\n${io}`, 'models/t/1/model.pt': 'PK',
+      'models/t/config.pbtxt': `platform: "pytorch_libtorch"\n${io}`,
+      'models/t/1/model.pt': 'PK',
     })
     expect(lines.join('\n')).toContain(
       'change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and ' +
@@ -143,7 +151,8 @@ test('an image for vLLM is replaced by one with Python, also where its models ar
     '+docker run -v llm:/models nereid-python:VERSION tritonserver --model-repository=/models\n',
   )
   const here = await examined('run.sh', script('./models'), {
-    'models/llm/config.pbtxt': 'backend: "vllm"\n', 'models/llm/1/model.json': '{"model":"facebook/opt-125m"}',
+    'models/llm/config.pbtxt': 'backend: "vllm"\n',
+    'models/llm/1/model.json': '{"model":"facebook/opt-125m"}',
   })
   expect(here.lines.join('\n')).toContain(reported)
   expect(here.lines.join('\n')).toContain(
@@ -180,7 +189,8 @@ test('placeholders of documentation are text, and the whole image is replaced', 
   )
 
   const options = await examined(
-    'run.sh', `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`,
+    'run.sh',
+    `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`,
   )
   expect(options.diff).toContain(
     '+docker run <your options> nereid:VERSION tritonserver --model-repository <path> > server.log 2>&1\n',
@@ -190,7 +200,8 @@ test('placeholders of documentation are text, and the whole image is replaced', 
   expect(pulled.diff).toContain('+docker pull nereid:1\n')
 
   const built = await examined(
-    'Dockerfile', `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`,
+    'Dockerfile',
+    `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`,
   )
   expect(built.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: `))
   expect(built.diff).toContain('+FROM nereid:VERSION AS base\n')
@@ -202,7 +213,8 @@ docker run --rm --net=host nvcr.io/nvidia/tritonserver:24.05-py3-sdk perf_analyz
 `
   const sdk = await examined('bench.sh', script)
   expect([sdk.code, sdk.diff, sdk.lines]).toEqual([
-    0, '',
+    0,
+    '',
     [1, 2].map((line) =>
       expect.stringMatching(`^${line} same image nvcr.io/nvidia/tritonserver:24.05-py3-sdk: clients`),
     ),
@@ -341,14 +353,16 @@ describe('docker run in scripts', () => {
     }
     const tail = `-v $PWD/models:/models ${TRITON} tritonserver --model-repository=/models\n`
     await check(
-      `docker run $DOCKER_ARGS ${tail}`, 'same $DOCKER_ARGS: options of docker run that are known when it runs',
+      `docker run $DOCKER_ARGS ${tail}`,
+      'same $DOCKER_ARGS: options of docker run that are known when it runs',
     )
     await check(`docker run --rm \${EXTRA_ARGS} ${tail}`, 'same ${EXTRA_ARGS}: options')
     await check(`docker run "\${ARGS[@]}" -d ${tail}`, 'same "${ARGS[@]}": options')
     await check(`docker run $(gpu_flags) ${tail}`, 'same $(gpu_flags): options')
     await check(`ARGS="--gpus all --rm -p 8000:8000"\ndocker run $ARGS ${tail}`, 'differs --gpus all: stays')
     await check(
-      `ARGS=(--gpus all --rm)\nARGS+=(-p 8000:8000)\ndocker run "\${ARGS[@]}" ${tail}`, 'same -p 8000:8000: HTTP',
+      `ARGS=(--gpus all --rm)\nARGS+=(-p 8000:8000)\ndocker run "\${ARGS[@]}" ${tail}`,
+      'same -p 8000:8000: HTTP',
     )
     await check(`NONE=\ndocker run $NONE ${tail}`, null)
     await check(`sudo docker run ${tail}`, null)
@@ -378,7 +392,7 @@ describe('docker run in scripts', () => {
     expect(lines).toEqual([
       '1 same docker run redis:7: is not Triton: left alone',
       '2 same docker run python:3.11: is not Triton: left alone',
-      '3 same docker run $ANY: its image is known when it runs: left alone'
+      '3 same docker run $ANY: its image is known when it runs: left alone',
     ])
   })
 
@@ -454,7 +468,9 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     await check(`echo "Starting tritonserver" && ${server}`, '')
     await check(`mpirun --allow-run-as-root -n 1 ${server}`, 'change mpirun: starts processes that share one model', 1)
     await check(
-      `mpirun -n 1 ${server} : -n 1 tritonserver --model-repository=/models --http-port=8001`, 'change mpirun', 1,
+      `mpirun -n 1 ${server} : -n 1 tritonserver --model-repository=/models --http-port=8001`,
+      'change mpirun',
+      1,
     )
     await check(`bash -c "echo tritonserver; numactl -m 0 ${server.replace('$PWD', '.')}"`, 'same numactl')
   })
@@ -466,10 +482,13 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
       'echo done\n'
     const { code, lines, diff } = await examined('pull.sh', script)
     const leave = 'leave it out: docs/containers.md makes the image of Nereid'
-    expect([code, lines]).toEqual([1, [
-      `2 change docker pull nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
-      `5 change docker pull -q nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
-    ]])
+    expect([code, lines]).toEqual([
+      1,
+      [
+        `2 change docker pull nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
+        `5 change docker pull -q nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
+      ],
+    ])
     // The rest of the line stays.
     expect(diff).toContain('@@ -2,1 +1,0 @@\n-sudo docker pull nvcr.io/nvidia/tritonserver:24.05-py3\n')
     expect(diff).not.toContain('echo done')
@@ -486,8 +505,11 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
       'packages for Python models, at each start: it needs the network, and a root that can be written; RUN ' +
       'pip install in an image of your own does it once'
     for (const command of [
-      'pip install transformers', 'pip3 install --no-cache-dir -r /models/requirements.txt',
-      'python3 -m pip install torch', 'uv pip install torch', 'cd /models && pip install -q torch'
+      'pip install transformers',
+      'pip3 install --no-cache-dir -r /models/requirements.txt',
+      'python3 -m pip install torch',
+      'uv pip install torch',
+      'cd /models && pip install -q torch',
     ]) {
       const { lines } = await examined('up.sh', run(command), MODELS)
       expect(lines, command).toContain(`1 same ${command.split(' && ').at(-1)}: ${packages}`)
@@ -551,7 +573,8 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
 
   test('arguments that come from outside are known when it runs', async () => {
     const { code, lines, commands } = await examined(
-      'entrypoint.sh', '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n',
+      'entrypoint.sh',
+      '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n',
     )
     expect(code).toBe(0)
     expect(lines.join('\n')).toContain('same $@: is known when it runs; look at what it says then')
@@ -665,17 +688,21 @@ spec:
 
   test('values of a chart: their replacements', async () => {
     const { code, err } = await examined(
-      'values.yaml', 'replicaCount: 1\nimage:\n  repository: nvcr.io/nvidia/tritonserver\n  tag: 24.05-py3\n',
+      'values.yaml',
+      'replicaCount: 1\nimage:\n  repository: nvcr.io/nvidia/tritonserver\n  tag: 24.05-py3\n',
     )
     expect([code, err]).toEqual([
-      2, expect.stringContaining('of values of a Helm chart give doctor what `helm template` prints')
+      2,
+      expect.stringContaining('of values of a Helm chart give doctor what `helm template` prints'),
     ])
   })
 
   test('templates without an end, and a hundred thousand of them', async () => {
     for (const text of [
-      'kind: Pod\nspec: {{ x\n', `kind: Pod\na: "${'{{ x }}'.repeat(100_000)}"\n`,
-      `kind: Pod\n${'{{ if x }}\n'.repeat(50_000)}`, 'kind: Pod\na: {% raw %}{{ x }}{% endraw %}\n'
+      'kind: Pod\nspec: {{ x\n',
+      `kind: Pod\na: "${'{{ x }}'.repeat(100_000)}"\n`,
+      `kind: Pod\n${'{{ if x }}\n'.repeat(50_000)}`,
+      'kind: Pod\na: {% raw %}{{ x }}{% endraw %}\n',
     ]) {
       expect([0, 1, 2], text.slice(0, 30)).toContain((await examined('t.yaml', text)).code)
     }
@@ -743,7 +770,8 @@ describe.skipIf(patch !== '')(`a Dockerfile without its LD_PRELOAD can still be 
     const { lines, diff } = await examined('Dockerfile', around(text))
     expect(lines.join('\n')).toContain('change LD_PRELOAD=')
     const directory = files({
-      Dockerfile: around(text), 'changes.patch': diff.replace(/^(---|\+\+\+) .*$/gm, '$1 Dockerfile'),
+      Dockerfile: around(text),
+      'changes.patch': diff.replace(/^(---|\+\+\+) .*$/gm, '$1 Dockerfile'),
     })
     expect(spawnSync('patch', ['-p0', '-i', 'changes.patch'], { cwd: directory, encoding: 'utf8' }).status).toBe(0)
     expect(readFileSync(join(directory, 'Dockerfile'), 'utf8')).toBe(
@@ -759,25 +787,55 @@ describe('LD_PRELOAD is in the diff, however the file writes it', () => {
     'kind: Pod\nspec:\n  containers:\n    - image: nereid:1\n' +
     `      args: [tritonserver, --model-repository=/models]\n${env}`
   const cases: [string, string, string, string][] = [
-    ['compose, a map', 'compose.yaml', compose('    environment:\n      LD_PRELOAD: /x.so\n      A: b\n'),
-      compose('    environment:\n      A: b\n')],
+    [
+      'compose, a map',
+      'compose.yaml',
+      compose('    environment:\n      LD_PRELOAD: /x.so\n      A: b\n'),
+      compose('    environment:\n      A: b\n'),
+    ],
     ['compose, the only member', 'compose.yaml', compose('    environment:\n      LD_PRELOAD: "/x.so"\n'), compose('')],
-    ['compose, a map on one line', 'compose.yaml', compose('    environment: { LD_PRELOAD: /x.so, A: b }\n'),
-      compose('    environment: { A: b }\n')],
-    ['compose, the last of a line', 'compose.yaml', compose('    environment: { A: b, LD_PRELOAD: /x.so }\n'),
-      compose('    environment: { A: b }\n')],
-    ['compose, a list', 'compose.yaml', compose('    environment:\n      - LD_PRELOAD=/x.so\n      - A=b\n'),
-      compose('    environment:\n      - A=b\n')],
-    ['compose, a variable of its own', 'compose.yaml',
+    [
+      'compose, a map on one line',
+      'compose.yaml',
+      compose('    environment: { LD_PRELOAD: /x.so, A: b }\n'),
+      compose('    environment: { A: b }\n'),
+    ],
+    [
+      'compose, the last of a line',
+      'compose.yaml',
+      compose('    environment: { A: b, LD_PRELOAD: /x.so }\n'),
+      compose('    environment: { A: b }\n'),
+    ],
+    [
+      'compose, a list',
+      'compose.yaml',
+      compose('    environment:\n      - LD_PRELOAD=/x.so\n      - A=b\n'),
+      compose('    environment:\n      - A=b\n'),
+    ],
+    [
+      'compose, a variable of its own',
+      'compose.yaml',
       compose('    environment:\n      LD_PRELOAD: ${P:-/x.so}\n      A: b\n'),
-      compose('    environment:\n      A: b\n')],
-    ['Kubernetes', 'pod.yaml',
+      compose('    environment:\n      A: b\n'),
+    ],
+    [
+      'Kubernetes',
+      'pod.yaml',
       pod('      env:\n        - name: LD_PRELOAD\n          value: /x.so\n        - name: A\n'),
-      pod('      env:\n        - name: A\n')],
-    ['Kubernetes, the only item', 'pod.yaml',
-      pod('      env:\n        - { name: LD_PRELOAD, value: /x.so }\n'), pod('')],
-    ['a script', 'run.sh', '  LD_PRELOAD=/x.so tritonserver --model-repository=/models\n',
-      '  tritonserver --model-repository=/models\n'],
+      pod('      env:\n        - name: A\n'),
+    ],
+    [
+      'Kubernetes, the only item',
+      'pod.yaml',
+      pod('      env:\n        - { name: LD_PRELOAD, value: /x.so }\n'),
+      pod(''),
+    ],
+    [
+      'a script',
+      'run.sh',
+      '  LD_PRELOAD=/x.so tritonserver --model-repository=/models\n',
+      '  tritonserver --model-repository=/models\n',
+    ],
   ]
   test.each(cases)('%s', async (_, name, text, left) => {
     const { diff, lines } = await examined(name, text)
@@ -844,5 +902,5 @@ test('a directory: clients, templates and servers beside one another', async () 
   const { code, out } = await runs(doctor, [join(directory, 'deploy')], directory)
   expect(code).toBe(1)
   expect(out).toContain('nereid --model-repository=./models')
-  expect(out).toContain("as it is          image nvcr.io/nvidia/tritonserver:24.05-py3-sdk")
+  expect(out).toContain('as it is          image nvcr.io/nvidia/tritonserver:24.05-py3-sdk')
 })

@@ -97,9 +97,16 @@ test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async ()
     'calls.ts': readFileSync(join(ROOT, 'test/commands/gen_calls.ts.txt'), 'utf8'),
     'tsconfig.json': JSON.stringify({
       compilerOptions: {
-        target: 'es2023', lib: ['es2023', 'esnext.disposable', 'dom'], module: 'nodenext', strict: true, noEmit: true,
-        skipLibCheck: true, exactOptionalPropertyTypes: true, types: ['node'],
-        typeRoots: [join(ROOT, 'node_modules/@types')], paths: { 'nereid-client': [join(ROOT, 'client/src/node.ts')] },
+        target: 'es2023',
+        lib: ['es2023', 'esnext.disposable', 'dom'],
+        module: 'nodenext',
+        strict: true,
+        noEmit: true,
+        skipLibCheck: true,
+        exactOptionalPropertyTypes: true,
+        types: ['node'],
+        typeRoots: [join(ROOT, 'node_modules/@types')],
+        paths: { 'nereid-client': [join(ROOT, 'client/src/node.ts')] },
       },
       files: ['calls.ts'],
     }),
@@ -116,20 +123,23 @@ test(
   'a program of the client and the server compiles with the settings of tsc alone',
   { timeout: 60_000 },
   async () => {
-  const directory = files({
-    'node_modules/': '',
-    'program.mts': `import { Server } from 'nereid'
+    const directory = files({
+      'node_modules/': '',
+      'program.mts': `import { Server } from 'nereid'
 import { connect } from 'nereid/client'
 export const server: Promise<Server> = Server.start({ modelRepository: ['models'] })
 export const client = connect('http://localhost:8000')
 `,
-  })
-  symlinkSync(ROOT, join(directory, 'node_modules/nereid'))
+    })
+    symlinkSync(ROOT, join(directory, 'node_modules/nereid'))
     const compiled = await promisify(execFile)(
-      join(ROOT, 'node_modules/.bin/tsc'), ['--noEmit', '--strict', 'program.mts'], { cwd: directory },
+      join(ROOT, 'node_modules/.bin/tsc'),
+      ['--noEmit', '--strict', 'program.mts'],
+      { cwd: directory },
     ).catch((error: { stdout: string }) => error)
-  expect(compiled.stdout).toBe('')
-})
+    expect(compiled.stdout).toBe('')
+  },
+)
 
 test('the file imports the client from the module installed in its directory', async () => {
   // `npm run package` and setup build it; without it no package of this clone has a client.
@@ -146,7 +156,9 @@ test('the file imports the client from the module installed in its directory', a
     }
     const out = join(directory, 'src/models.ts')
     const { code, err } = await runs(
-      gen, ['ts', `--url=${server.url}`, '--models=simple', `--out=${out}`, ...args], directory,
+      gen,
+      ['ts', `--url=${server.url}`, '--models=simple', `--out=${out}`, ...args],
+      directory,
     )
     expect(code).toBe(0)
     return [/from '([^']+)'/.exec(readFileSync(out, 'utf8'))?.[1], err]
@@ -181,10 +193,14 @@ test('the models of a client are asked by their names', async () => {
   }>(server.url)
   const { simple } = client.models
   const result = await simple.infer(
-    { INPUT0: new Int32Array(16).fill(3), INPUT1: new Int32Array(16).fill(4) }, { outputs: ['OUTPUT0'] },
+    { INPUT0: new Int32Array(16).fill(3), INPUT1: new Int32Array(16).fill(4) },
+    { outputs: ['OUTPUT0'] },
   )
   expect([
-    result.outputs.length, result.output('OUTPUT0').data[15], await simple.ready(), (await simple.metadata()).platform
+    result.outputs.length,
+    result.output('OUTPUT0').data[15],
+    await simple.ready(),
+    (await simple.metadata()).platform,
   ]).toEqual([1, 7, true, 'onnxruntime_onnx'])
   await expect(connect(server.url).models['nope']?.infer({})).rejects.toThrow("'nope'")
 })
@@ -195,7 +211,11 @@ test('--check is silent when nothing changed, and names the models that did', as
   expect(
     (
       await runs(gen, [
-        'ts', `--url=${server.url}`, '--models=simple,scalar', `--out=${file}`, '--import=nereid-client'
+        'ts',
+        `--url=${server.url}`,
+        '--models=simple,scalar',
+        `--out=${file}`,
+        '--import=nereid-client',
       ])
     ).out,
   ).toBe('')
@@ -219,8 +239,12 @@ test('--check is silent when nothing changed, and names the models that did', as
 test('the file is TypeScript whatever models and tensors are called', () => {
   const tensor = (name: string) => ({ name, datatype: 'FP32', shape: [-1, 4], optional: false })
   const odd: ModelDescription = {
-    name: "a-b'c\\d\u2028\u202e", versions: ['1'], inputs: [tensor('x y'), tensor('}'), tensor('*/')], outputs: [],
-    maxBatchSize: 0, decoupled: false,
+    name: "a-b'c\\d\u2028\u202e",
+    versions: ['1'],
+    inputs: [tensor('x y'), tensor('}'), tensor('*/')],
+    outputs: [],
+    maxBatchSize: 0,
+    decoupled: false,
   }
   expect(typescriptOf([odd], 'nereid-client')).toContain(`  'a-b\\'c\\\\d\\u2028\\u202e': {
     inputs: {
@@ -255,7 +279,8 @@ test.each([
 test('rejections by the server are reported in its words', async () => {
   const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=nope'])
   expect([code, err]).toEqual([
-    1, `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`
+    1,
+    `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`,
   ])
 })
 
@@ -281,10 +306,12 @@ test('at a server with keys it names the variable that gives it one', async () =
 test('files that cannot be written or read are named', async () => {
   const from = [`--url=${server.url}`, '--models=simple']
   expect(await runs(gen, ['ts', ...from, '--out=/nowhere/models.ts'])).toMatchObject({
-    code: 1, err: expect.stringContaining("'/nowhere/models.ts'"),
+    code: 1,
+    err: expect.stringContaining("'/nowhere/models.ts'"),
   })
   expect(await runs(gen, ['ts', ...from, '--check=/nowhere/models.ts'])).toMatchObject({
-    code: 1, err: expect.stringContaining("'/nowhere/models.ts'"),
+    code: 1,
+    err: expect.stringContaining("'/nowhere/models.ts'"),
   })
 })
 
@@ -319,8 +346,12 @@ test("a server's responses are checked before anything is written", async () => 
       'POST URL/v2/repository/index: the answer has more than 16777216 bytes\n',
     )
     for (const wrong of [
-      [], 'null', { name: 1 }, { name: 'a', inputs: {} }, { name: 'a', inputs: [{ ...tensor, datatype: 4 }] },
-      { name: 'a', outputs: [{ ...tensor, shape: ['x */ y'] }] }
+      [],
+      'null',
+      { name: 1 },
+      { name: 'a', inputs: {} },
+      { name: 'a', inputs: [{ ...tensor, datatype: 4 }] },
+      { name: 'a', outputs: [{ ...tensor, shape: ['x */ y'] }] },
     ]) {
       expect(await output({ [metadata]: wrong, [config]: {} }, '--models=a/b')).toBe(
         `GET URL${metadata}: the answer describes no model\n`,

@@ -24,7 +24,9 @@ export function files(content: Record<string, string | Uint8Array>): string {
 
 /** Exit code and output, with `.` for the directory's path, and VERSION for the version of this package in a tag. */
 export async function runs(
-  command: CommandModule, args: readonly string[], directory = '',
+  command: CommandModule,
+  args: readonly string[],
+  directory = '',
 ): Promise<{ code: number; out: string; err: string }> {
   let out = ''
   let err = ''

@@ -15,11 +15,14 @@ const POINTER =
   'sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 97821345\n'
 
 async function made(
-  content: Record<string, string | Uint8Array>, source: string, args: string[] = [],
+  content: Record<string, string | Uint8Array>,
+  source: string,
+  args: string[] = [],
 ): Promise<{ code: number; out: string; err: string; directory: string }> {
   const directory = files(content)
   return {
-    ...(await runs(init, [join(directory, source), `--out=${join(directory, 'out')}`, ...args], directory)), directory,
+    ...(await runs(init, [join(directory, source), `--out=${join(directory, 'out')}`, ...args], directory)),
+    directory,
   }
 }
 
@@ -30,12 +33,14 @@ describe('a file that is no model', () => {
     ['nothing', '', /m\.onnx is empty/],
     ['half a model', MODEL.subarray(0, -30), /m\.onnx is no ONNX model: it ends in the middle of a field/],
     [
-      'operators that are too new', versioned(9, 99),
-      /m\.onnx has operators of opset 99, and ONNX Runtime has them up to \d+: export it with opset_version=\d+/
+      'operators that are too new',
+      versioned(9, 99),
+      /m\.onnx has operators of opset 99, and ONNX Runtime has them up to \d+: export it with opset_version=\d+/,
     ],
     [
-      'a format that is too new', versioned(99, 19),
-      /m\.onnx has IR version 99, and ONNX Runtime reads up to \d+: export it with an older release of the package onnx/
+      'a format that is too new',
+      versioned(99, 19),
+      /m\.onnx has IR version 99, and ONNX Runtime reads up to \d+: export it with an older release of the package onnx/,
     ],
     ['a zip archive', 'PK\u0003\u0004rest', /m\.onnx is a zip archive.*torch\.onnx\.export/],
   ]
@@ -77,7 +82,8 @@ test('the IR of OpenVINO becomes a repository with its weights; the reason for a
   for (const source of ['d/yolo.xml', 'd']) {
     const { code, out, directory } = await made(content, source)
     expect([code, out]).toEqual([
-      0, expect.stringContaining('./out/yolo/1/model.xml\n./out/yolo/1/model.bin\n./out/yolo/config.pbtxt\n')
+      0,
+      expect.stringContaining('./out/yolo/1/model.xml\n./out/yolo/1/model.bin\n./out/yolo/config.pbtxt\n'),
     ])
     expect(out).toContain('The model does not load yet: ')
     expect(readFileSync(join(directory, 'out/yolo/config.pbtxt'), 'utf8')).toContain('backend: "openvino"')
@@ -93,7 +99,9 @@ test.each(['bin', 'BIN'])('endings in capitals become those that OpenVINO reads;
 
 test('a SavedModel of TensorFlow becomes a repository with all its files', async () => {
   const content = {
-    'resnet/1/saved_model.pb': 'graph', 'resnet/1/variables/variables.index': 'v', 'resnet/1/assets/words.txt': '',
+    'resnet/1/saved_model.pb': 'graph',
+    'resnet/1/variables/variables.index': 'v',
+    'resnet/1/assets/words.txt': '',
   }
   for (const source of ['resnet/1', 'resnet/1/saved_model.pb']) {
     const { code, out, directory } = await made(content, source)
@@ -107,7 +115,10 @@ test('a SavedModel of TensorFlow becomes a repository with all its files', async
 
 describe('a model of PyTorch', () => {
   test.each([
-    ['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2'], ['net.PT2', 'model.pt2']
+    ['net.pt', 'model.pt'],
+    ['net.pth', 'model.pt'],
+    ['net.pt2', 'model.pt2'],
+    ['net.PT2', 'model.pt2'],
   ])('%s is put into a repository, with a configuration to fill in', async (source, target) => {
     // No interpreter with torch is needed: a model that does not load yet is reported.
     const { code, out, err, directory } = await made({ [source]: 'garbage' }, source)
@@ -124,7 +135,8 @@ describe('a model of PyTorch', () => {
 
   test('a file that was not fetched is refused, and a directory with one file is that model', async () => {
     expect(await made({ 'm.pt': POINTER }, 'm.pt')).toMatchObject({
-      code: 1, err: expect.stringContaining('m.pt is a pointer of Git LFS') as string,
+      code: 1,
+      err: expect.stringContaining('m.pt is a pointer of Git LFS') as string,
     })
     expect((await made({ 'd/net.pt': 'garbage' }, 'd')).out).toContain('./out/net/1/model.pt')
   })
@@ -149,21 +161,24 @@ describe('trees', () => {
   test.each(cases)(
     '%s, which is %s, becomes a repository that answers',
     async (source, from, type, file, isClassifier) => {
-    const { code, out, err, directory } = await made({ [`loan/${source}`]: model(from) }, `loan/${source}`)
-    expect([code, err]).toEqual([0, ''])
-    expect(out).toContain(`./out/loan/1/${file}\n./out/loan/config.pbtxt\n`)
-    // A successful request is printed without a note.
-    expect(out).toContain('/v2/models/loan/infer -d \'{"inputs":[{"name":"input__0","datatype":"FP32","shape":[1,')
-    expect(out).not.toContain('Note: ')
-    const config = readFileSync(join(directory, 'out/loan/config.pbtxt'), 'utf8')
+      const { code, out, err, directory } = await made({ [`loan/${source}`]: model(from) }, `loan/${source}`)
+      expect([code, err]).toEqual([0, ''])
+      expect(out).toContain(`./out/loan/1/${file}\n./out/loan/config.pbtxt\n`)
+      // A successful request is printed without a note.
+      expect(out).toContain('/v2/models/loan/infer -d \'{"inputs":[{"name":"input__0","datatype":"FP32","shape":[1,')
+      expect(out).not.toContain('Note: ')
+      const config = readFileSync(join(directory, 'out/loan/config.pbtxt'), 'utf8')
       for (const [key, value] of Object.entries({ model_type: type, is_classifier: `${isClassifier}` }))
         expect(config).toContain(`\nparameters { key: "${key}" value { string_value: "${value}" } }\n`)
-    expect(config).toContain('\nmax_batch_size: 4096\n')
-  })
+      expect(config).toContain('\nmax_batch_size: 4096\n')
+    },
+  )
 
   test('a directory with one file of trees is that model, and --batch sets its rows', async () => {
     const { code, out, directory } = await made(
-      { 'd/xgboost.ubj': model('logistic.ubj'), 'd/notes.txt': 'notes' }, 'd', ['--batch=64'],
+      { 'd/xgboost.ubj': model('logistic.ubj'), 'd/notes.txt': 'notes' },
+      'd',
+      ['--batch=64'],
     )
     expect([code, out]).toEqual([0, expect.stringContaining('./out/d/1/xgboost.ubj')])
     expect(readFileSync(join(directory, 'out/d/config.pbtxt'), 'utf8')).toContain('\nmax_batch_size: 64\n')
@@ -191,7 +206,8 @@ describe('a directory', () => {
   test('as optimum-cli writes it is one model, with its weights, called like the directory', async () => {
     const content = {
       'distilbert/model.onnx': external('model.onnx_data'),
-      'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer), 'distilbert/tokenizer.json': '{}',
+      'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer),
+      'distilbert/tokenizer.json': '{}',
     }
     const { code, out, err, directory } = await made(content, 'distilbert')
     expect([code, err]).toEqual([0, ''])
@@ -212,7 +228,8 @@ describe('a directory', () => {
   test('with several models is refused, and they are named', async () => {
     const { code, err } = await made({ 'd/encoder.onnx': MODEL, 'd/decoder.onnx': MODEL }, 'd')
     expect([code, err]).toEqual([
-      1, expect.stringContaining('has several models: decoder.onnx, encoder.onnx; name one of them')
+      1,
+      expect.stringContaining('has several models: decoder.onnx, encoder.onnx; name one of them'),
     ])
   })
 })
@@ -235,7 +252,10 @@ test('a model or a repository in a cloud is refused, and the message says what t
 describe('output', () => {
   test('npx is added if a shell would not find the program; if npx would not either, the file is called', () => {
     const directory = files({
-      'bin/nereid': '', 'project/node_modules/.bin/nereid': '', 'project/src/': '', 'clone/docs/': '',
+      'bin/nereid': '',
+      'project/node_modules/.bin/nereid': '',
+      'project/src/': '',
+      'clone/docs/': '',
     })
     const npx = join(directory, 'project/node_modules/.bin')
     const project = join(directory, 'project/src')

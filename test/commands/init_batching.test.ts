@@ -28,9 +28,19 @@ const timeFirst = (x: Dims): Buffer =>
 
 const WIDTH = 512
 const dense = (): Buffer =>
-  graph([node('MatMul', ['x', 'w'], ['y'])], ['batch', WIDTH], ['batch', WIDTH], [
-    initializer('w', TYPE.FP32, [WIDTH, WIDTH], raw(Float32Array.from({ length: WIDTH ** 2 }, (_, i) => Math.sin(i)))),
-  ])
+  graph(
+    [node('MatMul', ['x', 'w'], ['y'])],
+    ['batch', WIDTH],
+    ['batch', WIDTH],
+    [
+      initializer(
+        'w',
+        TYPE.FP32,
+        [WIDTH, WIDTH],
+        raw(Float32Array.from({ length: WIDTH ** 2 }, (_, i) => Math.sin(i))),
+      ),
+    ],
+  )
 
 async function made(bytes: Buffer, args: string[] = []): Promise<{ out: string; config: string; models: string }> {
   const directory = files({ 'm.onnx': bytes })
@@ -59,7 +69,10 @@ describe('a model whose rows are independent', () => {
 
   test('answers a request of one row and of two as it did without batches', async () => {
     const answers: unknown[] = []
-    const repositories = [{ ...(await made(dense())), batch: true }, { ...(await unbatched()), batch: false }]
+    const repositories = [
+      { ...(await made(dense())), batch: true },
+      { ...(await unbatched()), batch: false },
+    ]
     for (const { models, batch } of repositories) {
       const server = await Server.start({ modelRepository: models, log: () => {} })
       try {
@@ -91,46 +104,51 @@ async function unbatched(): Promise<{ models: string }> {
 describe('a model does not batch, and the configuration says why', () => {
   const cases: [string, () => Buffer, RegExp][] = [
     [
-      'a fixed first dimension', () => addSub(TYPE.FP32, [1, 4]),
-      /the first dimension of INPUT0 is always 1; an export with a variable one batches/
+      'a fixed first dimension',
+      () => addSub(TYPE.FP32, [1, 4]),
+      /the first dimension of INPUT0 is always 1; an export with a variable one batches/,
     ],
     [
-      'a first dimension that is the time', () => timeFirst(['time', 1, 4]),
-      /rows depend on each other: in a batch of 4, y differs from a row alone by \d+ % of its greatest value/
+      'a first dimension that is the time',
+      () => timeFirst(['time', 1, 4]),
+      /rows depend on each other: in a batch of 4, y differs from a row alone by \d+ % of its greatest value/,
     ],
     [
       'rows that depend on each other',
-      () => graph(
-        [node('ReduceMean', ['x', 'first'], ['mean'], { keepdims: 1 }), node('Sub', ['x', 'mean'], ['y'])],
-        ['batch', 4], ['batch', 4], [axis('first', 0)],
-      ),
-      /rows depend on each other/
+      () =>
+        graph(
+          [node('ReduceMean', ['x', 'first'], ['mean'], { keepdims: 1 }), node('Sub', ['x', 'mean'], ['y'])],
+          ['batch', 4],
+          ['batch', 4],
+          [axis('first', 0)],
+        ),
+      /rows depend on each other/,
     ],
     [
       'inputs with first dimensions of different names',
-      () => model({
-        nodes: [node('MatMul', ['a', 'b'], ['y'])],
-        inputs: [value('a', TYPE.FP32, ['n', 'k']), value('b', TYPE.FP32, ['k', 'm'])],
-        outputs: [value('y', TYPE.FP32, ['n', 'm'])],
-      }),
-      /the first dimensions of a and b differ: 'n' and 'k'/
+      () =>
+        model({
+          nodes: [node('MatMul', ['a', 'b'], ['y'])],
+          inputs: [value('a', TYPE.FP32, ['n', 'k']), value('b', TYPE.FP32, ['k', 'm'])],
+          outputs: [value('y', TYPE.FP32, ['n', 'm'])],
+        }),
+      /the first dimensions of a and b differ: 'n' and 'k'/,
     ],
     [
       'an output whose first dimension is another one of the input',
       () => graph([node('Transpose', ['x'], ['y'], { perm: [1, 0] })], ['batch', 'n'], ['n', 'batch']),
-      /the first dimension of y is another one, 'n'/
+      /the first dimension of y is another one, 'n'/,
     ],
     [
       'a first dimension that is no batch, without names',
       () => graph([node('Concat', ['x', 'x'], ['y'], { axis: 0 })], ['', 4], ['', 4]),
-      /the first dimension is no batch: 4 rows have y \[8,4\], not \[4,4\]/
+      /the first dimension is no batch: 4 rows have y \[8,4\], not \[4,4\]/,
     ],
     [
       'an output of rows without another dimension, whose shape would become another',
-      () => graph(
-        [node('ReduceSum', ['x', 'last'], ['y'], { keepdims: 0 })], ['batch', 4], ['batch'], [axis('last', 1)],
-      ),
-      /y has no other dimension, and its shape would become \[rows, 1\]/
+      () =>
+        graph([node('ReduceSum', ['x', 'last'], ['y'], { keepdims: 0 })], ['batch', 4], ['batch'], [axis('last', 1)]),
+      /y has no other dimension, and its shape would become \[rows, 1\]/,
     ],
   ]
   test.each(cases)('%s', async (_, bytes, why) => {
@@ -150,7 +168,11 @@ describe('a model does not batch, and the configuration says why', () => {
 })
 
 describe('rates decide', () => {
-  const rows = (rates: number[]): number => decided(rates.map((rate, i) => ({ rows: 2 ** i, rate })), '').rows
+  const rows = (rates: number[]): number =>
+    decided(
+      rates.map((rate, i) => ({ rows: 2 ** i, rate })),
+      '',
+    ).rows
 
   test('the largest batch that is almost as fast as the fastest', () => {
     expect(rows([100, 150, 200, 210, 208, 207])).toBe(32)
@@ -159,9 +181,15 @@ describe('rates decide', () => {
   test('rows that gain nothing do not batch, unless they are cheap', () => {
     expect(rows([100, 101, 99, 98, 97])).toBe(0)
     expect(rows([20_000, 20_100, 19_900])).toBe(4)
-    expect(decided([{ rows: 1, rate: 100 }, { rows: 2, rate: 101 }], 'x [1]').why).toBe(
-      'rows are independent, but batches gain nothing: 100 rows/s alone, in batches of 2 101 (x [1])',
-    )
+    expect(
+      decided(
+        [
+          { rows: 1, rate: 100 },
+          { rows: 2, rate: 101 },
+        ],
+        'x [1]',
+      ).why,
+    ).toBe('rows are independent, but batches gain nothing: 100 rows/s alone, in batches of 2 101 (x [1])')
   })
   test('rows that are slower together do not batch, cheap or not', () => {
     expect([rows([100, 50]), rows([20_000, 10_000])]).toEqual([0, 0])

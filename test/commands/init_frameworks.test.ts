@@ -12,7 +12,8 @@ import { files, runs } from './harness.js'
 const ROOT = join(import.meta.dirname, '../..')
 
 async function made(
-  content: Record<string, string | Uint8Array>, source: string,
+  content: Record<string, string | Uint8Array>,
+  source: string,
 ): Promise<{ code: number; out: string; err: string; directory: string }> {
   const directory = files(content)
   return { ...(await runs(init, [join(directory, source), `--out=${join(directory, 'out')}`], directory)), directory }
@@ -77,7 +78,8 @@ describe('a TorchScript, in an interpreter with torch', () => {
     expect([code, err]).toEqual([0, 'reading ./net.pt: torch may take up to a minute\n'])
     const text = configOf(directory, 'net')
     expect(tensorsOf(text)).toEqual({
-      input: ['ids FP32 [-1]', 'texts STRING [-1]'], output: ['OUTPUT__0 FP32 [-1]', 'OUTPUT__1 STRING [-1]'],
+      input: ['ids FP32 [-1]', 'texts STRING [-1]'],
+      output: ['OUTPUT__0 FP32 [-1]', 'OUTPUT__1 STRING [-1]'],
     })
     expect(text).toContain('# The inputs and outputs are those of the file. It has no datatypes and dims: fill')
     expect(text).toContain('# TYPE_FP32 and dims: [ -1 ] are placeholders. A dim of -1 is any size.')
@@ -93,7 +95,8 @@ describe('a TorchScript, in an interpreter with torch', () => {
   })
 
   test.each([
-    ['out/net/config.pbtxt', 'is already there'], ['out/net/1/model.onnx', 'is there, of another model']
+    ['out/net/config.pbtxt', 'is already there'],
+    ['out/net/1/model.onnx', 'is there, of another model'],
   ])('the file is not read while %s is in the way', async (path, why) => {
     const directory = files({ python: `#!/bin/sh\ntouch "$0.called"\nprintf null\n` })
     const python = join(directory, 'python')
@@ -123,7 +126,9 @@ describe('a TorchScript, in an interpreter with torch', () => {
     execFileSync(python, [join(ROOT, 'test/python/frameworks/pytorch_models.py'), models])
     execFileSync(python, [join(files({ 'more.py': MORE_MODELS }), 'more.py'), models])
     const all = 'import json, sys, nereid_pytorch_look as l; print(json.dumps([l.look(path) for path in sys.argv[1:]]))'
-    const paths = readdirSync(models).sort().map((file) => join(models, file))
+    const paths = readdirSync(models)
+      .sort()
+      .map((file) => join(models, file))
     const answer = execFileSync(python, ['-c', all, ...paths], {
       env: { ...process.env, PYTHONPATH: join(ROOT, 'crates/backend-python/backends/pytorch') },
     })
@@ -131,7 +136,8 @@ describe('a TorchScript, in an interpreter with torch', () => {
     const shown = (named: TorchScript['inputs'] = null): string =>
       named?.map(([name, isStrings]) => `${name}${isStrings ? ' of strings' : ''}`).join(' ') ?? '?'
     const told = paths.map((path, i) => [
-      basename(path, '.pt'), `${shown(looked[i]?.inputs)} -> ${shown(looked[i]?.outputs)}`
+      basename(path, '.pt'),
+      `${shown(looked[i]?.inputs)} -> ${shown(looked[i]?.outputs)}`,
     ])
     const ten = Array.from({ length: 10 }, (_, i) => `OUTPUT__${i}`).join(' ')
     expect(Object.fromEntries(told)).toEqual({
@@ -161,7 +167,8 @@ describe('a TorchScript, in an interpreter with torch', () => {
     const { out, directory } = await made({ 'net.pt': readFileSync(join(models, 'Named.pt')) }, 'net.pt')
     expect(out).toContain('Note: the datatypes and dims in config.pbtxt are placeholders: ')
     expect(tensorsOf(configOf(directory, 'net'))).toEqual({
-      input: ['a FP32 [-1]', 'b FP32 [-1]'], output: ['OUTPUT__0 FP32 [-1]', 'OUTPUT__1 FP32 [-1]'],
+      input: ['a FP32 [-1]', 'b FP32 [-1]'],
+      output: ['OUTPUT__0 FP32 [-1]', 'OUTPUT__1 FP32 [-1]'],
     })
   })
 })
@@ -197,21 +204,30 @@ describe("vLLM's model.json", () => {
     expect(text).toContain('\ninstance_group [ { count: 1 kind: KIND_MODEL } ]\n')
   })
 
-  test.each([['of another kind', '{"modelTopology": {}}'], ['that ends early', '{"model": "facebook/op']])(
-    'JSON %s is refused with what is missing',
-    async (_, text) => {
-      const { code, err, directory } = await made({ 'm/model.json': text }, 'm/model.json')
-      expect([code, err]).toEqual([
-        1, expect.stringContaining('no JSON with the arguments of a vLLM engine, which need a "model"')
-      ])
-      expect(existsSync(join(directory, 'out'))).toBe(false)
-    },
-  )
+  test.each([
+    ['of another kind', '{"modelTopology": {}}'],
+    ['that ends early', '{"model": "facebook/op'],
+  ])('JSON %s is refused with what is missing', async (_, text) => {
+    const { code, err, directory } = await made({ 'm/model.json': text }, 'm/model.json')
+    expect([code, err]).toEqual([
+      1,
+      expect.stringContaining('no JSON with the arguments of a vLLM engine, which need a "model"'),
+    ])
+    expect(existsSync(join(directory, 'out'))).toBe(false)
+  })
 })
 
 test.each([
-  'net.pt', 'net.pt2', 'net.pth', 'net.xml', 'net.plan', 'net.engine', 'net.onnx', 'model.json', 'xgboost.model',
-  'saved_model.pb'
+  'net.pt',
+  'net.pt2',
+  'net.pth',
+  'net.xml',
+  'net.plan',
+  'net.engine',
+  'net.onnx',
+  'model.json',
+  'xgboost.model',
+  'saved_model.pb',
 ])('a repository that is %s is a model for nereid init', (file) => {
   expect(fileHint(file)).toContain(`init ${file} puts it into the repository models`)
 })

@@ -42,8 +42,15 @@ describe('a folder', () => {
     const { code, out, err, models, config } = await made({ ...below('hub', textFolder()), ...more })
     expect([code, err]).toEqual([0, ''])
     const copied = [
-      '1/model.onnx', '1/1_Pooling/config.json', '1/config.json', '1/config_sentence_transformers.json',
-      '1/modules.json', '1/sentence_bert_config.json', '1/tokenizer.json', '1/tokenizer_config.json', 'config.pbtxt',
+      '1/model.onnx',
+      '1/1_Pooling/config.json',
+      '1/config.json',
+      '1/config_sentence_transformers.json',
+      '1/modules.json',
+      '1/sentence_bert_config.json',
+      '1/tokenizer.json',
+      '1/tokenizer_config.json',
+      'config.pbtxt',
     ]
     expect(out).toContain(`${copied.map((file) => `./out/hub/${file}`).join('\n')}\n\nServe it:`)
     for (const line of [
@@ -149,7 +156,8 @@ describe('a folder without a graph', () => {
   test('is refused by the script without the packages that it needs', async () => {
     const run = await exporting(python('exec python3 -I -S "$@"'))
     expect([run.code, run.err]).toEqual([
-      1, expect.stringMatching(/has no torch and no transformers.*: \S+ -m pip install torch transformers/)
+      1,
+      expect.stringMatching(/has no torch and no transformers.*: \S+ -m pip install torch transformers/),
     ])
   })
 })
@@ -166,9 +174,10 @@ test('a folder in the place of a repository or of a model is named, with the com
 describe('check', () => {
   const named = (name: string, ...parameters: [string, string][]) => ({
     ...below(`${name}/1`, textFolder()),
-    [`${name}/config.pbtxt`]: ['backend: "text"', ...parameters.map(
-      ([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }`,
-    )].join('\n'),
+    [`${name}/config.pbtxt`]: [
+      'backend: "text"',
+      ...parameters.map(([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }`),
+    ].join('\n'),
   })
 
   test('warns of an alias that leads to another model', async () => {

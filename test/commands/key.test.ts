@@ -21,16 +21,20 @@ describe('a key that is made', () => {
     const directory = files({})
     const path = join(directory, 'keys.json')
     const { code, out, err } = await runs(
-      key, [path, '--name=ci', '--scope=inference,metadata:read:resnet*,bert', '--scope', 'health'], directory,
+      key,
+      [path, '--name=ci', '--scope=inference,metadata:read:resnet*,bert', '--scope', 'health'],
+      directory,
     )
     expect({ code, err }).toEqual({
-      code: 0, err: "./keys.json has the hash of the key 'ci'; the key itself is shown only here\n",
+      code: 0,
+      err: "./keys.json has the hash of the key 'ci'; the key itself is shown only here\n",
     })
     expect(out).toMatch(/^nk_[\w-]{43}\n$/)
     expect(read(path)).toEqual({
       keys: [
         {
-          name: 'ci', sha256: sha256(out.trim()),
+          name: 'ci',
+          sha256: sha256(out.trim()),
           scopes: [{ verbs: ['inference', 'metadata:read'], models: ['resnet*', 'bert'] }, { verbs: ['health'] }],
         },
       ],
@@ -86,11 +90,11 @@ describe('mistakes', () => {
     [['--name=ci', '--scope=all', '--concurrency=-1'], 'error: quota: concurrency is 1 to 1000000, a whole number\n'],
     [
       ['--name=ci', '--scope=all', '--concurrency=5000000000'],
-      'error: quota: concurrency is 1 to 1000000, a whole number\n'
+      'error: quota: concurrency is 1 to 1000000, a whole number\n',
     ],
     [
       ['--name=ci', '--scope=all', '--bytes-per-second=1.5'],
-      'error: quota: bytes_per_second is 1 to 1000000000000, a whole number\n'
+      'error: quota: bytes_per_second is 1 to 1000000000000, a whole number\n',
     ],
     [['--name=old', '--scope=all'], /^error: the name 'old' stands in \S*keys\.json already\n$/],
   ])('%j is reported, and the file stays', async (args, text) => {
@@ -120,9 +124,10 @@ describe('mistakes', () => {
   test.each(['all:read', 'all:read:red', 'inference:roads', 'all:red,blue', 'inference:re*', 'inference:reader'])(
     'the scope %s is taken without one',
     async (scope) => {
-    const path = join(files({}), 'keys.json')
-    expect((await runs(key, [path, '--name=ci', `--scope=${scope}`])).err).not.toContain('warning')
-  })
+      const path = join(files({}), 'keys.json')
+      expect((await runs(key, [path, '--name=ci', `--scope=${scope}`])).err).not.toContain('warning')
+    },
+  )
 
   test('the line of an existing hash is not reported for an unwritten file', async () => {
     const directory = files({
@@ -159,11 +164,14 @@ test('a full disk is reported, and the file keeps every key', () => {
   const path = join(files({ 'keys.json': before }), 'keys.json')
   // Limits the file's KiB: as on a full disk, a write is short first, and then fails.
   const { status, stdout, stderr } = spawnSync(
-    'bash', ['-c', 'ulimit -f 2; exec node dist/cli/main.js key "$0" --name=new --scope=all', path],
+    'bash',
+    ['-c', 'ulimit -f 2; exec node dist/cli/main.js key "$0" --name=new --scope=all', path],
     { encoding: 'utf8' },
   )
   expect({ status, stdout, stderr }).toEqual({
-    status: 1, stdout: '', stderr: expect.stringMatching(/^error: cannot write '.*keys\.json': .*too large/),
+    status: 1,
+    stdout: '',
+    stderr: expect.stringMatching(/^error: cannot write '.*keys\.json': .*too large/),
   })
   expect(readFileSync(path, 'utf8')).toBe(before)
 }, 60_000)
@@ -191,10 +199,11 @@ describe('a key of one’s own', () => {
   test.each(['', 'password\n', 'a'.repeat(513), 'correct horse battery staple', 'äöü0123456789abcdefghij'])(
     '%j is refused',
     async (text) => {
-    const { code, out, path } = await given(text)
-    expect({ code, out }).toEqual({ code: 1, out: '' })
-    expect(() => statSync(path)).toThrow()
-  })
+      const { code, out, path } = await given(text)
+      expect({ code, out }).toEqual({ code: 1, out: '' })
+      expect(() => statSync(path)).toThrow()
+    },
+  )
 })
 
 test('a link to a keys file stays a link', async () => {

@@ -20,22 +20,27 @@ test('there are forty mistakes and more', () => {
 })
 
 describe('a mistake', () => {
-  test.each(MISTAKES)('$name', async ({ files: content, reported, isWarning, needsLoad }) => {
-    const directory = files(content)
-    const { code, out } = await runs(check, [...FLAGS, ...(needsLoad === true ? ['--load'] : []), directory])
-    const text = out.replaceAll(`${directory}/`, '')
-    for (const part of reported) expect(text).toContain(part)
+  test.each(MISTAKES)(
+    '$name',
+    async ({ files: content, reported, isWarning, needsLoad }) => {
+      const directory = files(content)
+      const { code, out } = await runs(check, [...FLAGS, ...(needsLoad === true ? ['--load'] : []), directory])
+      const text = out.replaceAll(`${directory}/`, '')
+      for (const part of reported) expect(text).toContain(part)
       expect(text).toMatch(
         isWarning === true ? /, 0 errors, [1-9]\d* warnings?\n$/ : /, [1-9]\d* errors?, \d+ warnings?\n$/,
       )
-    expect(code).toBe(isWarning === true ? 0 : 1)
-    // Without the texts of a load, which repeat three times that there is a mistake.
-    expect(text).not.toMatch(/load failed for model|UNAVAILABLE state/)
+      expect(code).toBe(isWarning === true ? 0 : 1)
+      // Without the texts of a load, which repeat three times that there is a mistake.
+      expect(text).not.toMatch(/load failed for model|UNAVAILABLE state/)
       const loaded = await loadProblems(
-        resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [],
+        resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings,
+        [],
       )
-    expect(loaded.length > 0, JSON.stringify(loaded)).toBe(isWarning !== true)
-  }, 120_000)
+      expect(loaded.length > 0, JSON.stringify(loaded)).toBe(isWarning !== true)
+    },
+    120_000,
+  )
 })
 
 describe('correct deployments', () => {
@@ -44,7 +49,10 @@ describe('correct deployments', () => {
 
   test('models that load are not called wrong', async () => {
     // Repositories recorded with Triton are right and wrong in unexpected ways.
-    const recorded = [['golden', 'broken'], ['golden-steps', 'sequence_bad']].map(([name = '', repository = '']) => {
+    const recorded = [
+      ['golden', 'broken'],
+      ['golden-steps', 'sequence_bad'],
+    ].map(([name = '', repository = '']) => {
       const directory = join(files({}), name)
       execFileSync(PYTHON, [join(ROOT, 'test', name, 'models.py'), directory, repository])
       return join(directory, repository)
@@ -59,10 +67,14 @@ describe('correct deployments', () => {
       const wrong = problems.filter(({ severity }) => severity === 'error')
       if (wrong.length === 0) continue
       const loaded = await loadProblems(
-        resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [],
+        resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings,
+        [],
       )
       const failed = new Set(loaded.map((problem) => problem.model))
-      expect(wrong.filter(({ model: name }) => !failed.has(name)), directory).toEqual([])
+      expect(
+        wrong.filter(({ model: name }) => !failed.has(name)),
+        directory,
+      ).toEqual([])
     }
   }, 300_000)
 
@@ -70,9 +82,11 @@ describe('correct deployments', () => {
     // The file leaves the shape of OUT open, and then its last dimension; ONNX Runtime infers both.
     const graph = (shape: (number | string)[] | null): Buffer =>
       model({
-        nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['batch', 16])],
+        nodes: [node('Identity', ['IN'], ['OUT'])],
+        inputs: [value('IN', TYPE.FP32, ['batch', 16])],
         outputs: [
-          shape === null ? [value('OUT', TYPE.FP32, [])[0] as Buffer, Buffer.of(0x12, 4, 0x0a, 2, 8, 1)]
+          shape === null
+            ? [value('OUT', TYPE.FP32, [])[0] as Buffer, Buffer.of(0x12, 4, 0x0a, 2, 8, 1)]
             : value('OUT', TYPE.FP32, shape),
         ],
       })
@@ -93,7 +107,8 @@ describe('correct deployments', () => {
 test('the newest formats that are named are those of ONNX Runtime', async () => {
   const graph = (ir: number, opset: number): Buffer => {
     const bytes = model({
-      nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['n'])],
+      nodes: [node('Identity', ['IN'], ['OUT'])],
+      inputs: [value('IN', TYPE.FP32, ['n'])],
       outputs: [value('OUT', TYPE.FP32, ['n'])],
     })
     bytes[1] = ir
@@ -119,7 +134,8 @@ test('a load reports the real type of a file after the text of ONNX Runtime', as
   ] as const) {
     const directory = files(MISTAKES.find((mistake) => mistake.name === name)?.files ?? {})
     const [failed] = await loadProblems(
-      resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [],
+      resolveSettings(parseArguments([`--model-repository=${directory}`])).settings,
+      [],
     )
     expect(failed?.reason).toMatch(reported)
   }
@@ -128,7 +144,9 @@ test('a load reports the real type of a file after the text of ONNX Runtime', as
 describe('--format=github', () => {
   test('each problem is a command, with its terminators escaped', async () => {
     const directory = files({
-      'a,b:c/1/': '', 'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n', 'm/v1/': '',
+      'a,b:c/1/': '',
+      'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n',
+      'm/v1/': '',
       'm/config.pbtxt': 'backend: "onnxruntime"\n',
     })
     const { code, out } = await runs(check, ['--format=github', directory], directory)

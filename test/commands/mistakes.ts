@@ -40,19 +40,23 @@ const appended = (text: string, more: Record<string, string | Uint8Array> = {}):
   onnx('', '', { 'm/config.pbtxt': CONFIG + text, ...more })
 
 const python = (code: string, more = ''): Mistake['files'] => ({
-  'm/1/model.py': code, 'm/config.pbtxt': PYTHON + more,
+  'm/1/model.py': code,
+  'm/config.pbtxt': PYTHON + more,
 })
 
 /** A model file that replaces the right one, without a configuration. */
 const file = (bytes: string | Uint8Array): Mistake['files'] => ({ 'm/1/model.onnx': bytes })
 
 const warmup = (input: string, more: Record<string, string | Uint8Array> = {}): Mistake['files'] =>
-  appended(`model_warmup [ {
+  appended(
+    `model_warmup [ {
   name: "one" batch_size: 1
   inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [ 16 ] zero_data: true } }
   inputs { ${input} }
 } ]
-`, more)
+`,
+    more,
+  )
 
 const INPUT1 = 'key: "INPUT1" value { data_type: TYPE_INT32 dims: [ 16 ]'
 
@@ -93,7 +97,8 @@ function twoSteps(first: string, second: string, next = 'twin'): Mistake['files'
     `]\nensemble_scheduling {\n${step('m', 'A', first)}${step(next, 'MID', second)}}\n`
   return Object.fromEntries(
     Object.entries({ ...models, e }).flatMap(([name, text]) => [
-      [`${name}/1/`, ''], [`${name}/config.pbtxt`, text]
+      [`${name}/1/`, ''],
+      [`${name}/config.pbtxt`, text],
     ]),
   )
 }
@@ -101,7 +106,8 @@ function twoSteps(first: string, second: string, next = 'twin'): Mistake['files'
 /** `OUTPUT0 = INPUT0` with another version of the operators or of the file format. */
 export function versioned(ir: number, opset: number): Buffer {
   const bytes = model({
-    nodes: [node('Identity', ['INPUT0'], ['OUTPUT0'])], inputs: [value('INPUT0', TYPE.INT32, ['n'])],
+    nodes: [node('Identity', ['INPUT0'], ['OUTPUT0'])],
+    inputs: [value('INPUT0', TYPE.INT32, ['n'])],
     outputs: [value('OUTPUT0', TYPE.INT32, ['n'])],
   })
   bytes[1] = ir
@@ -118,7 +124,10 @@ export function external(location: string): Buffer {
   const text = (field: number, string: string): Buffer => bytes(field, Buffer.from(string))
   const tensor = {
     body: Buffer.concat([
-      Buffer.of(8, 1, 16, 1), text(8, 'w'), bytes(13, text(1, 'location'), text(2, location)), Buffer.of(112, 1)
+      Buffer.of(8, 1, 16, 1),
+      text(8, 'w'),
+      bytes(13, text(1, 'location'), text(2, location)),
+      Buffer.of(112, 1),
     ]),
   }
   return model({
@@ -129,15 +138,16 @@ export function external(location: string): Buffer {
   })
 }
 
-
 export const MISTAKES: Mistake[] = [
   // Inputs and outputs that differ from the graph's.
   {
-    name: 'an input of another name', files: onnx('"INPUT0"', '"INPUT_0"'),
+    name: 'an input of another name',
+    files: onnx('"INPUT0"', '"INPUT_0"'),
     reported: ['m/config.pbtxt:4:', "unexpected inference input 'INPUT_0', allowed inputs are: INPUT0, INPUT1"],
   },
   {
-    name: 'an output of another name', files: onnx('"OUTPUT1"', '"logits"'),
+    name: 'an output of another name',
+    files: onnx('"OUTPUT1"', '"logits"'),
     reported: ['m/config.pbtxt:9:', "unexpected inference output 'logits', allowed outputs are: OUTPUT0, OUTPUT1"],
   },
   {
@@ -161,7 +171,8 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/config.pbtxt:4:', 'making complete shape [-1,-1,16]', 'leave the batch dimension out'],
   },
   {
-    name: 'dims without the batch dimension', files: onnx('max_batch_size: 8', 'max_batch_size: 0'),
+    name: 'dims without the batch dimension',
+    files: onnx('max_batch_size: 8', 'max_batch_size: 0'),
     reported: ['m/config.pbtxt:4:', '(shape [-1,16])', 'dims have every dimension, that of the batch too'],
   },
   {
@@ -175,12 +186,15 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/config.pbtxt:8:', 'shape [-1,-1]'],
   },
   {
-    name: 'an input left out', files: onnx(',\n  { name: "INPUT1" data_type: TYPE_INT32 dims: [ 16 ] }', ''),
+    name: 'an input left out',
+    files: onnx(',\n  { name: "INPUT1" data_type: TYPE_INT32 dims: [ 16 ] }', ''),
     reported: ['m/config.pbtxt:3:', 'configuration expects 1 inputs, model provides 2', 'INPUT1'],
   },
   {
-    name: 'an input that is there twice', files: onnx('"INPUT1"', '"INPUT0"'),
-    reported: ['m/config.pbtxt:5:', "input 'INPUT0' is there twice"], isWarning: true,
+    name: 'an input that is there twice',
+    files: onnx('"INPUT1"', '"INPUT0"'),
+    reported: ['m/config.pbtxt:5:', "input 'INPUT0' is there twice"],
+    isWarning: true,
   },
   {
     name: 'batches of a model whose first dimension is fixed',
@@ -206,13 +220,17 @@ export const MISTAKES: Mistake[] = [
     files: {
       'm/1/model.onnx': GRAPH,
       'm/config.pbtxt': `name: "n" ${CONFIG.replace('"INPUT0"', '"IN"').replace(
-        '"INPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT1" data_type: TYPE_FP16 dims: [ 5 ]',
+        '"INPUT1" data_type: TYPE_INT32 dims: [ 16 ]',
+        '"INPUT1" data_type: TYPE_FP16 dims: [ 5 ]',
       )}`,
     },
     reported: [
       "m/config.pbtxt:1:7: error: unexpected directory name 'm' for model 'n'",
-      "m/config.pbtxt:4:11: error: unexpected inference input 'IN'", 'm/config.pbtxt:5:11:', 'datatype TYPE_FP16',
-      'making complete shape [-1,5]', '4 errors'
+      "m/config.pbtxt:4:11: error: unexpected inference input 'IN'",
+      'm/config.pbtxt:5:11:',
+      'datatype TYPE_FP16',
+      'making complete shape [-1,5]',
+      '4 errors',
     ],
   },
   {
@@ -222,8 +240,12 @@ export const MISTAKES: Mistake[] = [
       'm/config.pbtxt': 'backend: "onnxruntime"\ninput { name: "INPUT0" data_type: TYPE_INT64 dims: [ 5 ] }\n',
     },
     reported: [
-      'm/config.pbtxt:2:', 'expects 1 inputs, model provides 2', 'm/config.pbtxt:2:15:', 'datatype TYPE_INT64',
-      'making complete shape [-1,5]', '3 errors'
+      'm/config.pbtxt:2:',
+      'expects 1 inputs, model provides 2',
+      'm/config.pbtxt:2:15:',
+      'datatype TYPE_INT64',
+      'making complete shape [-1,5]',
+      '3 errors',
     ],
   },
   {
@@ -235,8 +257,13 @@ export const MISTAKES: Mistake[] = [
         .replace('"OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"OUTPUT1" data_type: TYPE_INT32 dims: [ 15 ]'),
     },
     reported: [
-      'm/config.pbtxt:4:', "for input 'INPUT0'", 'm/config.pbtxt:8:', "unexpected inference output 'SUM'",
-      'm/config.pbtxt:9:', 'making complete shape [-1,15]', '3 errors'
+      'm/config.pbtxt:4:',
+      "for input 'INPUT0'",
+      'm/config.pbtxt:8:',
+      "unexpected inference output 'SUM'",
+      'm/config.pbtxt:9:',
+      'making complete shape [-1,15]',
+      '3 errors',
     ],
   },
   {
@@ -250,33 +277,41 @@ export const MISTAKES: Mistake[] = [
 
   // Files and directories.
   {
-    name: 'no directory of a version', files: { 'm/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
+    name: 'no directory of a version',
+    files: { 'm/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
     reported: ['m: ', 'at least one version must be available', 'mv m/model.onnx m/1/'],
   },
   {
-    name: 'a version called v1', files: { 'm/v1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
+    name: 'a version called v1',
+    files: { 'm/v1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
     reported: ['m: ', "ignore version directory 'v1'", "'1'"],
   },
   {
-    name: 'a version called 01', files: { 'm/01/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
+    name: 'a version called 01',
+    files: { 'm/01/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
     reported: ['m: ', 'contains leading zeros', "'1'"],
   },
   {
-    name: 'a model file of another name', files: { 'm/1/Model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
+    name: 'a model file of another name',
+    files: { 'm/1/Model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
     reported: ['m/1/model.onnx', "there is 'Model.onnx'"],
   },
   {
-    name: 'a model file one directory too deep', files: { 'm/1/onnx/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
+    name: 'a model file one directory too deep',
+    files: { 'm/1/onnx/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG },
     reported: ['m/1/model.onnx', "there is 'onnx/model.onnx'"],
   },
   {
-    name: 'a configuration of another name', files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtx': CONFIG },
-    reported: ['m', "'config.pbtx' is not read", 'config.pbtxt'], isWarning: true,
+    name: 'a configuration of another name',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtx': CONFIG },
+    reported: ['m', "'config.pbtx' is not read", 'config.pbtxt'],
+    isWarning: true,
   },
   {
     name: 'a version that the policy names and that is not there',
     files: appended('version_policy { specific { versions: [ 1, 3 ] } }\n'),
-    reported: ['m/config.pbtxt:11:', 'version 3 is specified'], isWarning: true,
+    reported: ['m/config.pbtxt:11:', 'version 3 is specified'],
+    isWarning: true,
   },
   {
     name: 'no version of those that the policy names',
@@ -296,7 +331,8 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/config.pbtxt:8:', 'm/labels.txt: No such file or directory', '1/labels.txt'],
   },
   {
-    name: 'a directory that is called otherwise', files: appended('name: "model"\n'),
+    name: 'a directory that is called otherwise',
+    files: appended('name: "model"\n'),
     reported: ['m/config.pbtxt:11:', "unexpected directory name 'm' for model 'model'"],
   },
   {
@@ -316,7 +352,8 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/1/model.onnx', 'pointer of Git LFS', 'git lfs pull'],
   },
   {
-    name: 'a page of HTML', files: file('\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n'),
+    name: 'a page of HTML',
+    files: file('\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n'),
     reported: ['m/1/model.onnx', 'HTML'],
   },
   { name: 'an empty file', files: file(''), reported: ['m/1/model.onnx', 'is empty'] },
@@ -326,26 +363,32 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/1/model.onnx', 'zip archive', 'torch.onnx.export'],
   },
   {
-    name: 'half of a file', files: file(GRAPH.subarray(0, GRAPH.length - 40)),
+    name: 'half of a file',
+    files: file(GRAPH.subarray(0, GRAPH.length - 40)),
     reported: ['m/1/model.onnx', 'ends in the middle'],
   },
   {
-    name: 'operators that are too new', files: file(versioned(9, 99)),
+    name: 'operators that are too new',
+    files: file(versioned(9, 99)),
     reported: ['m/1/model.onnx', 'opset 99', 'opset_version='],
   },
   {
-    name: 'a file format that is too new', files: file(versioned(99, 19)),
+    name: 'a file format that is too new',
+    files: file(versioned(99, 19)),
     reported: ['m/1/model.onnx', 'IR version 99'],
   },
   {
-    name: 'weights that are not there', files: file(external('model.onnx_data')),
+    name: 'weights that are not there',
+    files: file(external('model.onnx_data')),
     reported: ['m/1/model.onnx', 'model.onnx_data'],
   },
 
   // Configurations.
   {
-    name: 'a count of -1', files: appended('instance_group [ { kind: KIND_CPU count: -1 } ]\n'),
-    reported: ['m/config.pbtxt:11:', 'count: -1'], isWarning: true,
+    name: 'a count of -1',
+    files: appended('instance_group [ { kind: KIND_CPU count: -1 } ]\n'),
+    reported: ['m/config.pbtxt:11:', 'count: -1'],
+    isWarning: true,
   },
   {
     name: 'a dim of 0',
@@ -371,7 +414,8 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/config.pbtxt:11:', 'instance group m_0 of model m'],
   },
   {
-    name: 'GPUs of instances on the CPU', files: appended('instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]\n'),
+    name: 'GPUs of instances on the CPU',
+    files: appended('instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]\n'),
     reported: ['m/config.pbtxt:11:', 'has kind KIND_CPU but specifies one or more GPUs'],
   },
   {
@@ -379,10 +423,12 @@ export const MISTAKES: Mistake[] = [
     files: appended(
       'instance_group [\n  { name: "a" count: 1 kind: KIND_CPU },\n  { name: "a" count: 1 kind: KIND_CPU }\n]\n',
     ),
-    reported: ['m/config.pbtxt:13:', "'a'"], isWarning: true,
+    reported: ['m/config.pbtxt:13:', "'a'"],
+    isWarning: true,
   },
   {
-    name: 'a backend that is not there', files: onnx('"onnxruntime"', '"onnx"'),
+    name: 'a backend that is not there',
+    files: onnx('"onnxruntime"', '"onnx"'),
     reported: ['m/config.pbtxt:1:', 'Did you mean backend: "onnxruntime"?'],
   },
   {
@@ -400,10 +446,12 @@ export const MISTAKES: Mistake[] = [
     files: {
       'm/1/model.onnx': FIXED,
       'm/config.pbtxt': `${CONFIG.replace('max_batch_size: 8', 'max_batch_size: 0').replaceAll(
-        '[ 16 ]', '[ 1, 16 ]',
+        '[ 16 ]',
+        '[ 1, 16 ]',
       )}dynamic_batching { }\n`,
     },
-    reported: ['m/config.pbtxt:11:', 'max_batch_size'], isWarning: true,
+    reported: ['m/config.pbtxt:11:', 'max_batch_size'],
+    isWarning: true,
   },
   {
     name: 'a decoupled model with a response cache',
@@ -411,15 +459,18 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/config.pbtxt:', "Response Cache does not currently support model m with 'decoupled'"],
   },
   {
-    name: 'a bracket that is not closed', files: onnx('dims: [ 16 ] }\n]\noutput', 'dims: [ 16 ] }\noutput'),
+    name: 'a bracket that is not closed',
+    files: onnx('dims: [ 16 ] }\n]\noutput', 'dims: [ 16 ] }\noutput'),
     reported: ['m/config.pbtxt:'],
   },
   {
-    name: 'a comma behind the last item', files: onnx('dims: [ 16 ] }\n]\noutput', 'dims: [ 16 ] },\n]\noutput'),
+    name: 'a comma behind the last item',
+    files: onnx('dims: [ 16 ] }\n]\noutput', 'dims: [ 16 ] },\n]\noutput'),
     reported: ['m/config.pbtxt:6:', 'Expected "{", found "]"'],
   },
   {
-    name: 'strings without quotes', files: onnx('"onnxruntime"', 'onnxruntime'),
+    name: 'strings without quotes',
+    files: onnx('"onnxruntime"', 'onnxruntime'),
     reported: ['m/config.pbtxt:1:', 'Strings stand in quotes'],
   },
   {
@@ -430,7 +481,8 @@ export const MISTAKES: Mistake[] = [
 
   // Warm-up.
   {
-    name: 'warm-up with a file that is not there', files: warmup(`${INPUT1} input_data_file: "raw" }`),
+    name: 'warm-up with a file that is not there',
+    files: warmup(`${INPUT1} input_data_file: "raw" }`),
     reported: ['m/config.pbtxt:14:', 'm/warmup/raw: No such file or directory'],
   },
   {
@@ -441,7 +493,8 @@ export const MISTAKES: Mistake[] = [
   {
     name: 'an initial state that is too short',
     files: {
-      'm/1/model.py': CODE, 'm/initial_state/zeros': Buffer.alloc(2),
+      'm/1/model.py': CODE,
+      'm/initial_state/zeros': Buffer.alloc(2),
       'm/config.pbtxt':
         `${PYTHON}sequence_batching {\n  state [ {\n    input_name: "S" output_name: "T" data_type: TYPE_FP32 ` +
         'dims: [ 1 ]\n    initial_state { data_type: TYPE_FP32 dims: [ 1 ] name: "zeros" data_file: "zeros" }\n ' +
@@ -470,7 +523,8 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/config.pbtxt:14:', 'INPUT2'],
   },
   {
-    name: 'warm-up without data', files: warmup('key: "INPUT1" value { data_type: TYPE_INT32 dims: [ 16 ] }'),
+    name: 'warm-up without data',
+    files: warmup('key: "INPUT1" value { data_type: TYPE_INT32 dims: [ 16 ] }'),
     reported: ['m/config.pbtxt:14:', 'input_data_type'],
   },
   {
@@ -496,7 +550,8 @@ export const MISTAKES: Mistake[] = [
   {
     name: 'an input of a step that nothing feeds',
     files: {
-      'e/1/': '', 'e/config.pbtxt': ensemble(STEP.replace('    input_map { key: "INPUT1" value: "B" }\n', '')),
+      'e/1/': '',
+      'e/config.pbtxt': ensemble(STEP.replace('    input_map { key: "INPUT1" value: "B" }\n', '')),
       'm/1/model.onnx': GRAPH,
     },
     reported: ['e/config.pbtxt:3:', "'B'"],
@@ -504,7 +559,8 @@ export const MISTAKES: Mistake[] = [
   {
     name: 'a tensor of an ensemble of another datatype',
     files: {
-      'e/1/': '', 'e/config.pbtxt': ensemble(STEP).replace('"A" data_type: TYPE_INT32', '"A" data_type: TYPE_FP32'),
+      'e/1/': '',
+      'e/config.pbtxt': ensemble(STEP).replace('"A" data_type: TYPE_INT32', '"A" data_type: TYPE_FP32'),
       'm/1/model.onnx': GRAPH,
     },
     reported: ['e/config.pbtxt:3:', 'inconsistent data type'],
@@ -542,7 +598,8 @@ export const MISTAKES: Mistake[] = [
 
   // Python models.
   {
-    name: 'code with a mistake of syntax', files: python(`${CODE}\n    def finalize(self)\n        pass\n`),
+    name: 'code with a mistake of syntax',
+    files: python(`${CODE}\n    def finalize(self)\n        pass\n`),
     reported: ['m/1/model.py:5:', 'SyntaxError'],
   },
   {
@@ -551,21 +608,26 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/1/model.py:', 'IndentationError'],
   },
   {
-    name: 'code without the class', files: python(CODE.replace('TritonPythonModel', 'Model')),
+    name: 'code without the class',
+    files: python(CODE.replace('TritonPythonModel', 'Model')),
     reported: ['m/1/model.py', 'TritonPythonModel'],
   },
   {
-    name: 'an import that is not installed', files: python(`import json\nimport nereid_no_such_module\n\n${CODE}`),
-    reported: ['m/1/model.py:2', "No module named 'nereid_no_such_module'"], needsLoad: true,
+    name: 'an import that is not installed',
+    files: python(`import json\nimport nereid_no_such_module\n\n${CODE}`),
+    reported: ['m/1/model.py:2', "No module named 'nereid_no_such_module'"],
+    needsLoad: true,
   },
   {
-    name: 'a code file of another name', files: { 'm/1/Model.py': CODE, 'm/config.pbtxt': PYTHON },
+    name: 'a code file of another name',
+    files: { 'm/1/Model.py': CODE, 'm/config.pbtxt': PYTHON },
     reported: ['m/1/model.py', "there is 'Model.py'"],
   },
   {
     name: 'an environment that is not there',
     files: python(
-      CODE, 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\n',
+      CODE,
+      'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\n',
     ),
     reported: ['m/config.pbtxt:4:', 'Failed to get the canonical path', 'm/env.tar.gz'],
   },

@@ -49,16 +49,20 @@ test('a backend in C compiles without warnings and lacks nothing', async () => {
   expect(execFileSync('make', ['-C', at], { encoding: 'utf8' })).toMatch(/up to date/)
 })
 
-test('a backend in Rust compiles without warnings or packages of others and lacks nothing', async () => {
-  const { at } = await made('rust')
-  const { said, library } = built(at)
-  expect(said).not.toMatch(/warning|error/)
-  execFileSync('cargo', ['fmt', '--check'], { cwd: at })
-  expect(readLibrary(library)).toMatchObject({ exports: EXPORTS })
-  expect(readLibrary(library).needed).toContain('libtritonserver.so')
-  expect(libraryProblems(library)).toEqual([])
-  expect(tested(at)).toMatch(/^. pass 1$/m)
-}, CARGO_MS_MAX)
+test(
+  'a backend in Rust compiles without warnings or packages of others and lacks nothing',
+  async () => {
+    const { at } = await made('rust')
+    const { said, library } = built(at)
+    expect(said).not.toMatch(/warning|error/)
+    execFileSync('cargo', ['fmt', '--check'], { cwd: at })
+    expect(readLibrary(library)).toMatchObject({ exports: EXPORTS })
+    expect(readLibrary(library).needed).toContain('libtritonserver.so')
+    expect(libraryProblems(library)).toEqual([])
+    expect(tested(at)).toMatch(/^. pass 1$/m)
+  },
+  CARGO_MS_MAX,
+)
 
 test('the description names the files and the three commands', async () => {
   for (const language of ['c', 'rust']) {

@@ -22,7 +22,9 @@ const WIDTH = 8
 /** y = x · w, or what else the nodes make of it. */
 const dense = (weight: (at: number) => number, nodes = [node('MatMul', ['x', 'w'], ['y'])], type = TYPE.FP32): Buffer =>
   model({
-    nodes, inputs: [value('x', TYPE.FP32, ['batch', WIDTH])], outputs: [value('y', type, ['batch', WIDTH])],
+    nodes,
+    inputs: [value('x', TYPE.FP32, ['batch', WIDTH])],
+    outputs: [value('y', type, ['batch', WIDTH])],
     initializers: [
       initializer('w', TYPE.FP32, [WIDTH, WIDTH], raw(Float32Array.from({ length: WIDTH ** 2 }, (_, i) => weight(i)))),
     ],
@@ -31,9 +33,11 @@ const WEIGHT = (i: number): number => Math.sin(i + 1)
 const ORIGINAL = dense(WEIGHT)
 const CLOSE = dense((i) => WEIGHT(i) * (1 + 0.0001 * Math.cos(i)))
 const FAR = dense((i) => WEIGHT(i) + Math.cos(3 * i))
-const NAN = dense(
-  WEIGHT, [node('MatMul', ['x', 'w'], ['p']), node('Sub', ['p', 'p'], ['z']), node('Div', ['z', 'z'], ['y'])],
-)
+const NAN = dense(WEIGHT, [
+  node('MatMul', ['x', 'w'], ['p']),
+  node('Sub', ['p', 'p'], ['z']),
+  node('Div', ['z', 'z'], ['y']),
+])
 const CONFIG =
   '# Mine.\nbackend: "onnxruntime"\nmax_batch_size: 8\n' +
   `input [ { name: "x" data_type: TYPE_FP32 dims: [ ${WIDTH} ] } ]\n` +
@@ -47,8 +51,13 @@ const copying = (graph: string, printed = MADE): string => python(`cp '${graph}'
 
 function repository(graph: Uint8Array, made: Uint8Array = graph, config = CONFIG, more = {}): string {
   const directory = files({
-    'models/m/1/model.onnx': graph, 'models/m/config.pbtxt': config, 'models/m/labels.txt': 'a\n',
-    'models/m/0/model.onnx': graph, 'models/other/config.pbtxt': 'not a configuration', 'made.onnx': made, ...more,
+    'models/m/1/model.onnx': graph,
+    'models/m/config.pbtxt': config,
+    'models/m/labels.txt': 'a\n',
+    'models/m/0/model.onnx': graph,
+    'models/other/config.pbtxt': 'not a configuration',
+    'made.onnx': made,
+    ...more,
   })
   writeFileSync(join(directory, 'python'), copying(join(directory, 'made.onnx')))
   chmodSync(join(directory, 'python'), 0o755)
@@ -83,12 +92,18 @@ describe('a model', () => {
     const { code, out, err } = await optimized(directory)
     expect([code, err]).toEqual([0, 'making int8 of ./models/m/1/model.onnx\n'])
     for (const line of [
-      /^\.\/models\/m: int8, dynamic: 1 MatMul/, /\ncompared with 64 requests of generated numbers, which are not what/,
-      /\n {24} +original +int8\n/, /\ngraph +0\.0 MB +0\.0 MB +× 1\.00\n/, /\nmemory +-?\d/,
-      /\nrequests\/s, 1 at once +\S+ +\S+ +× \d/, /\nCPU ms, 1 at once +\S+ +\S+ +× \d/,
-      /\nrequests\/s, 8 at once +\S+ +\S+ +× \d/, /\nCPU ms, 8 at once +\S+ +\S+ +× \d/,
+      /^\.\/models\/m: int8, dynamic: 1 MatMul/,
+      /\ncompared with 64 requests of generated numbers, which are not what/,
+      /\n {24} +original +int8\n/,
+      /\ngraph +0\.0 MB +0\.0 MB +× 1\.00\n/,
+      /\nmemory +-?\d/,
+      /\nrequests\/s, 1 at once +\S+ +\S+ +× \d/,
+      /\nCPU ms, 1 at once +\S+ +\S+ +× \d/,
+      /\nrequests\/s, 8 at once +\S+ +\S+ +× \d/,
+      /\nCPU ms, 8 at once +\S+ +\S+ +× \d/,
       /\ncosine +minimum (?:0\.999\d|1\.0000), mean (?:0\.9999|1\.0000)\n/,
-      /\ntop 1 changed +\d+ of 64 rows \(/, /\nnearest changed +\d+ of 64 vectors \(/,
+      /\ntop 1 changed +\d+ of 64 rows \(/,
+      /\nnearest changed +\d+ of 64 vectors \(/,
       /\n\n\.\/out\/m\/labels\.txt\n\.\/out\/m\/1\/model\.onnx\n\.\/out\/m\/config\.pbtxt\n$/,
     ])
       expect(out).toMatch(line)
@@ -96,7 +111,10 @@ describe('a model', () => {
       /^# Written by `nereid optimize`: int8, dynamic: 1 MatMul\.\n# Cosine to the original: .*\n# Mine\.\nbackend/,
     )
     expect(readdirSync(join(directory, 'out')).concat(readdirSync(join(directory, 'out/m')).sort())).toEqual([
-      'm', '1', 'config.pbtxt', 'labels.txt',
+      'm',
+      '1',
+      'config.pbtxt',
+      'labels.txt',
     ])
     const server = await Server.start({ modelRepository: join(directory, 'out'), log: () => {} })
     try {
@@ -140,14 +158,19 @@ describe('a model', () => {
     const config = CONFIG.replace('"y" data_type: TYPE_FP32', '"y" data_type: TYPE_INT32')
     const same = repository(rounded(WEIGHT), rounded(WEIGHT), config)
     expect((await optimized(same)).out).toMatch(/\ncosine +minimum 1\.0000, mean 1\.0000\n/)
-    const other = repository(rounded(WEIGHT), rounded((i) => WEIGHT(i) + 9), config)
+    const other = repository(
+      rounded(WEIGHT),
+      rounded((i) => WEIGHT(i) + 9),
+      config,
+    )
     expect((await optimized(other)).code).toBe(1)
   })
 
   test('of text is compared by its vectors, with texts of a file', async () => {
     const folder = Object.fromEntries(Object.entries(textFolder()).map(([name, text]) => [`models/m/1/${name}`, text]))
     const directory = repository(ORIGINAL, folder['models/m/1/model.onnx'] as Buffer, 'backend: "text"', {
-      ...folder, 'texts.txt': 'a cat sat\nthe dog is good\n\nparis\n',
+      ...folder,
+      'texts.txt': 'a cat sat\nthe dog is good\n\nparis\n',
     })
     const { code, out, err } = await optimized(directory, `--inputs=${join(directory, 'texts.txt')}`)
     expect([code, err]).toEqual([0, expect.stringContaining('making int8')])
@@ -197,7 +220,8 @@ describe('what is refused, with nothing left behind', () => {
     writeFileSync(join(directory, 'python'), '#!/bin/sh\nexec python3 -I -S "$@"\n')
     const { code, err } = await optimized(directory)
     expect([code, err]).toEqual([
-      1, expect.stringMatching(/int8 was not made: \S+ has no onnx and no onnxruntime: \S+ -m pip install onnx o/)
+      1,
+      expect.stringMatching(/int8 was not made: \S+ has no onnx and no onnxruntime: \S+ -m pip install onnx o/),
     ])
     nothingLeft(directory)
   })
@@ -238,13 +262,20 @@ describe('the script gets', () => {
     const made = copying(join(directory, 'made.onnx'), MADE.replace('dynamic', 'static'))
     writeFileSync(join(directory, 'python'), made.replace('\ncp ', `\n${keep}cp `))
     const { code, out } = await optimized(
-      directory, `--inputs=${join(directory, 'in.json')}`, '--exclude=a*,b', '--exclude=c', '--per-tensor',
+      directory,
+      `--inputs=${join(directory, 'in.json')}`,
+      '--exclude=a*,b',
+      '--exclude=c',
+      '--per-tensor',
       '--method=static',
     )
     // The first two requests, which calibrated it, are not compared.
     expect([code, out]).toEqual([0, expect.stringMatching(/compared with 1 request of/)])
     expect(JSON.parse(readFileSync(join(directory, 'plan.json'), 'utf8'))).toMatchObject({
-      method: 'static', per_channel: false, exclude: ['a*', 'b', 'c'], source: join(directory, 'models/m/1/model.onnx'),
+      method: 'static',
+      per_channel: false,
+      exclude: ['a*', 'b', 'c'],
+      source: join(directory, 'models/m/1/model.onnx'),
       inputs: [[['x', 'float32', [1, WIDTH], 0]], [['x', 'float32', [1, WIDTH], 32]]],
     })
     const bytes = readFileSync(join(directory, 'data'))
@@ -268,11 +299,18 @@ describe('inputs', () => {
   })
 
   test('are the inputs of this model in a trace', () => {
-    const tensor = (id: number, data: string, dtype: string, activity = 'TENSOR_QUEUE_INPUT') =>
-      ({ id, activity, tensor: { name: 'x', data, shape: '1,2', dtype } })
+    const tensor = (id: number, data: string, dtype: string, activity = 'TENSOR_QUEUE_INPUT') => ({
+      id,
+      activity,
+      tensor: { name: 'x', data, shape: '1,2', dtype },
+    })
     const trace = [
-      { id: 1, model_name: 'm' }, tensor(1, '1,2', 'FP32'), tensor(1, '3,4', 'FP32', 'TENSOR_BACKEND_OUTPUT'),
-      { id: 2, model_name: 'n' }, tensor(2, '5,6', 'FP32'), tensor(3, '"a, \\"b\\"","c"', 'BYTES'),
+      { id: 1, model_name: 'm' },
+      tensor(1, '1,2', 'FP32'),
+      tensor(1, '3,4', 'FP32', 'TENSOR_BACKEND_OUTPUT'),
+      { id: 2, model_name: 'n' },
+      tensor(2, '5,6', 'FP32'),
+      tensor(3, '"a, \\"b\\"","c"', 'BYTES'),
       tensor(4, '1,0', 'BOOL'),
     ]
     expect(read(JSON.stringify(trace)).requests).toEqual([
@@ -298,24 +336,28 @@ describe('inputs', () => {
     ['deep JSON', '['.repeat(1_000_000), /is no JSON of requests/],
     ['deeper JSON', '['.repeat(4_000_000), /has more than \d+ bytes, or \d+ arrays, in one value: write a request in/],
     [
-      'deep data', JSON.stringify(input({ data: 'D' })).replace('"D"', `${'['.repeat(50_000)}1${']'.repeat(50_000)}`),
-      /is no JSON|has 1 values/
+      'deep data',
+      JSON.stringify(input({ data: 'D' })).replace('"D"', `${'['.repeat(50_000)}1${']'.repeat(50_000)}`),
+      /is no JSON|has 1 values/,
     ],
     ['no requests', '[]', /has no requests/],
     ['another object', '{"a": 1}', /has no "inputs" in request 1/],
     [
-      'an input without data', JSON.stringify({ inputs: [{ name: 'x', datatype: 'INT64', shape: [1] }] }),
-      /has no "name" and "data" in request 1, input 1: bytes/
+      'an input without data',
+      JSON.stringify({ inputs: [{ name: 'x', datatype: 'INT64', shape: [1] }] }),
+      /has no "name" and "data" in request 1, input 1: bytes/,
     ],
     ['too few values', JSON.stringify(input({ shape: [3] })), /has 2 values in request 1, input 1, and .* \[3\]/],
     ['a shape of 2^70 elements', JSON.stringify(input({ shape: [2 ** 40, 2 ** 30] })), /has 2 values/],
     [
-      'values of another kind', JSON.stringify(input({ data: [1, 'two'] })),
-      /has a value in request 1, input 1 that is no INT64, at 1/
+      'values of another kind',
+      JSON.stringify(input({ data: [1, 'two'] })),
+      /has a value in request 1, input 1 that is no INT64, at 1/,
     ],
     [
-      'numbers beyond all', '{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1e999]}]}',
-      /has a value in .* that is no FP32, at 0/
+      'numbers beyond all',
+      '{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1e999]}]}',
+      /has a value in .* that is no FP32, at 0/,
     ],
     ['an unknown datatype', JSON.stringify(input({ datatype: 'FP4\u001b[2J' })), /has the datatype 'FP4[\\\w[]*'/],
   ]
@@ -325,10 +367,17 @@ describe('inputs', () => {
 })
 
 describe('a comparison', () => {
-  const arrays: Record<string, Float32ArrayConstructor | Int32ArrayConstructor | Uint16ArrayConstructor> =
-    { FP32: Float32Array, INT32: Int32Array, FP16: Uint16Array }
-  const output = (values: number[], shape = [1, values.length], datatype = 'FP32', name = 'y'): Output =>
-    ({ name, datatype, shape, data: (arrays[datatype] ?? Float32Array).from(values) })
+  const arrays: Record<string, Float32ArrayConstructor | Int32ArrayConstructor | Uint16ArrayConstructor> = {
+    FP32: Float32Array,
+    INT32: Int32Array,
+    FP16: Uint16Array,
+  }
+  const output = (values: number[], shape = [1, values.length], datatype = 'FP32', name = 'y'): Output => ({
+    name,
+    datatype,
+    shape,
+    data: (arrays[datatype] ?? Float32Array).from(values),
+  })
   const result = (...pairs: [Output, Output][]) => {
     const comparison = new Comparison()
     for (const [one, other] of pairs) comparison.add([one], [other])
@@ -336,16 +385,26 @@ describe('a comparison', () => {
   }
 
   test.each<[number[], number[], number]>([
-    [[1, 0], [2, 0], 1], [[1, 0], [0, 1], 0], [[1, 0], [-1, 0], -1], [[0, 0], [0, 0], 1], [[0, 0], [1, 0], 0],
-    [[1e300, 1e300], [1e300, 1e300], 1], [[1e-300, 0], [1e-300, 0], 1], [[1, Infinity], [1, Infinity], 1],
-    [[1, 2], [NaN, 2], NaN], [[1, NaN], [1, 2], NaN], [[1, 2], [Infinity, 2], NaN], [[1, NaN], [2, NaN], 1],
+    [[1, 0], [2, 0], 1],
+    [[1, 0], [0, 1], 0],
+    [[1, 0], [-1, 0], -1],
+    [[0, 0], [0, 0], 1],
+    [[0, 0], [1, 0], 0],
+    [[1e300, 1e300], [1e300, 1e300], 1],
+    [[1e-300, 0], [1e-300, 0], 1],
+    [[1, Infinity], [1, Infinity], 1],
+    [[1, 2], [NaN, 2], NaN],
+    [[1, NaN], [1, 2], NaN],
+    [[1, 2], [Infinity, 2], NaN],
+    [[1, NaN], [2, NaN], 1],
   ])('the cosine of %o and %o is %d', (a, b, expected) => {
     expect(cosine(Float64Array.from(a), Float64Array.from(b)).toFixed(12)).toBe(expected.toFixed(12))
   })
 
   test('has the least and the mean cosine, and another shape or datatype counts as 0', () => {
     expect(result([output([1, 0]), output([1, 0])], [output([1, 0]), output([1, 1])])).toMatchObject({
-      minimum: expect.closeTo(Math.SQRT1_2, 9) as number, mean: expect.closeTo((1 + Math.SQRT1_2) / 2, 9) as number,
+      minimum: expect.closeTo(Math.SQRT1_2, 9) as number,
+      mean: expect.closeTo((1 + Math.SQRT1_2) / 2, 9) as number,
     })
     for (const other of [output([1, 0], [2]), output([1, 0], [1, 2], 'INT32'), output([1, 0], [1, 2], 'FP32', 'z')])
       expect(result([output([1, 0]), other])).toMatchObject({ minimum: 0, isBroken: false })
@@ -358,16 +417,35 @@ describe('a comparison', () => {
   })
 
   test('of single values is that of all requests together, with the pairs in another order', () => {
-    const pairs = [[1, 1], [2, 3], [3, 2]].map(([a = 0, b = 0]): [Output, Output] => [output([a]), output([b])])
+    const pairs = [
+      [1, 1],
+      [2, 3],
+      [3, 2],
+    ].map(([a = 0, b = 0]): [Output, Output] => [output([a]), output([b])])
     expect(result(...pairs)).toMatchObject({
-      minimum: expect.closeTo(13 / 14, 9) as number, order: { changed: 1, of: 3 }, top1: { changed: 0, of: 0 },
+      minimum: expect.closeTo(13 / 14, 9) as number,
+      order: { changed: 1, of: 3 },
+      top1: { changed: 0, of: 0 },
     })
   })
 
   test('counts rows with another greatest value, and vectors with another nearest', () => {
     const rows = result([output([1, 2, 3, 1], [2, 2]), output([2, 1, 3, 1], [2, 2])])
     expect(rows.top1).toEqual({ changed: 1, of: 2 })
-    const vectors = [[[1, 0], [1, 0]], [[1, 0.1], [0, 1]], [[0, 1], [0.1, 1]]] as const
+    const vectors = [
+      [
+        [1, 0],
+        [1, 0],
+      ],
+      [
+        [1, 0.1],
+        [0, 1],
+      ],
+      [
+        [0, 1],
+        [0.1, 1],
+      ],
+    ] as const
     const pairs = vectors.map(([a, b]): [Output, Output] => [output([...a]), output([...b])])
     expect(result(...pairs).nearest).toEqual({ changed: 2, of: 3 })
   })

@@ -16,19 +16,27 @@ const [python = ''] = (process.env['NEREID_TEST_PYTHON'] ?? '').split(delimiter)
 const folder = join(process.env['NEREID_TEXT_FOLDERS'] ?? '', 'minilm')
 const hasPackages = python !== '' && spawnSync(python, ['-c', 'import onnx, onnxruntime.quantization']).status === 0
 const noPackages = hasPackages ? '' : '(NEREID_TEST_PYTHON names no interpreter with onnx and onnxruntime)'
-const noFolder = existsSync(join(folder, 'model.onnx')) || existsSync(join(folder, 'onnx/model.onnx')) ? ''
-  : '(NEREID_TEXT_FOLDERS has no minilm with its model.onnx)'
+const noFolder =
+  existsSync(join(folder, 'model.onnx')) || existsSync(join(folder, 'onnx/model.onnx'))
+    ? ''
+    : '(NEREID_TEXT_FOLDERS has no minilm with its model.onnx)'
 
 beforeAll(() => vi.stubEnv('NEREID_PYTHON', python))
 afterAll(() => vi.unstubAllEnvs())
 
 const TEXTS = [
   'The server keeps a queue for each model, and a batch starts when an instance is free.',
-  'What is the capital of France?', 'Paris is the capital of France.', 'How do I bake bread at home?',
+  'What is the capital of France?',
+  'Paris is the capital of France.',
+  'How do I bake bread at home?',
   'A recipe for bread needs flour, water, salt and time.',
-  'The committee rejected the proposal after a long debate about costs.', 'Rain is expected in the north on Sunday.',
-  'She plays the violin in an orchestra.', 'Interest rates rose for the third time this year.', 'Error 404: not found',
-  'The cat slept on the warm roof while the dog watched the gate.', 'Version 2 adds support for streams.',
+  'The committee rejected the proposal after a long debate about costs.',
+  'Rain is expected in the north on Sunday.',
+  'She plays the violin in an orchestra.',
+  'Interest rates rose for the third time this year.',
+  'Error 404: not found',
+  'The cat slept on the warm roof while the dog watched the gate.',
+  'Version 2 adds support for streams.',
 ]
 
 /** The cosines that were printed. */
@@ -55,14 +63,16 @@ describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noF
     expect([minimum >= 0.979, mean >= 0.99], out).toEqual([true, true])
     expect(Number(/\ngraph .* × (\S+)\n/.exec(out)?.[1]), out).toBeLessThan(0.3)
     expect(Number(/\nrequests\/s, 8 at once .* × (\S+)\n/.exec(out)?.[1]), out).toBeGreaterThan(1.3)
-    const vectors = await Promise.all(['models', 'channel'].map(async (repository) => {
-      const settings = { modelControlMode: 'explicit', loadModel: 'minilm' } as const
-      const server = await Server.start({ modelRepository: join(directory, repository), ...settings, log: QUIET })
-      const inputs = { text: { data: TEXTS, shape: [TEXTS.length, 1] } }
-      const { outputs } = await server.model('minilm').infer({ inputs })
-      await server.stop()
-      return outputs.map(({ name, shape, datatype, data }) => ({ name, shape, datatype, data }))
-    }))
+    const vectors = await Promise.all(
+      ['models', 'channel'].map(async (repository) => {
+        const settings = { modelControlMode: 'explicit', loadModel: 'minilm' } as const
+        const server = await Server.start({ modelRepository: join(directory, repository), ...settings, log: QUIET })
+        const inputs = { text: { data: TEXTS, shape: [TEXTS.length, 1] } }
+        const { outputs } = await server.model('minilm').infer({ inputs })
+        await server.stop()
+        return outputs.map(({ name, shape, datatype, data }) => ({ name, shape, datatype, data }))
+      }),
+    )
     const [[one] = [], [other] = []] = vectors
     expect([one?.shape, other?.shape, other?.datatype]).toEqual([[TEXTS.length, 384], [TEXTS.length, 384], 'FP32'])
     const [a, b] = [one?.data as Float32Array, other?.data as Float32Array]
@@ -84,7 +94,8 @@ describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noF
     expect([code, out]).toEqual([0, expect.stringMatching(/: int8, dynamic: 30 MatMul; \d+ excluded\n/)])
     const none = await optimized('minilm', 'none', texts(), '--exclude=*layer.9*')
     expect([none.code, none.err]).toEqual([
-      1, expect.stringMatching(/--exclude=\*layer\.9\* matches no node that becomes int8; there are .*MatMul.* more\n/)
+      1,
+      expect.stringMatching(/--exclude=\*layer\.9\* matches no node that becomes int8; there are .*MatMul.* more\n/),
     ])
   }, 120_000)
 
@@ -105,10 +116,12 @@ describe.skipIf(noPackages !== '')(`a convolution ${noPackages}`, () => {
       raw(Float32Array.from({ length: count }, (_, i) => Math.sin(i * 12.9898) / 4))
     const graph = model({
       nodes: [
-        node('Conv', ['x', 'w'], ['c'], { kernel_shape: [3, 3] }), node('Relu', ['c'], ['r']),
+        node('Conv', ['x', 'w'], ['c'], { kernel_shape: [3, 3] }),
+        node('Relu', ['c'], ['r']),
         node('Conv', ['r', 'v'], ['y'], { kernel_shape: [3, 3] }),
       ],
-      inputs: [value('x', TYPE.FP32, ['batch', 3, 32, 32])], outputs: [value('y', TYPE.FP32, ['batch', 8, 28, 28])],
+      inputs: [value('x', TYPE.FP32, ['batch', 3, 32, 32])],
+      outputs: [value('y', TYPE.FP32, ['batch', 8, 28, 28])],
       initializers: [
         initializer('w', TYPE.FP32, [16, 3, 3, 3], random(16 * 27)),
         initializer('v', TYPE.FP32, [8, 16, 3, 3], random(8 * 144)),
@@ -119,13 +132,17 @@ describe.skipIf(noPackages !== '')(`a convolution ${noPackages}`, () => {
       'output [ { name: "y" data_type: TYPE_FP32 dims: [ 8, 28, 28 ] } ]\n'
     const directory = files({ 'models/conv/1/model.onnx': graph, 'models/conv/config.pbtxt': config })
     const { code, out, err } = await runs(
-      optimize, [join(directory, 'models/conv'), `--out=${join(directory, 'out')}`], directory,
+      optimize,
+      [join(directory, 'models/conv'), `--out=${join(directory, 'out')}`],
+      directory,
     )
     expect([code, err]).toEqual([0, 'making int8 of ./models/conv/1/model.onnx\n'])
     expect(out).toMatch(/: int8, static: 2 Conv\ncompared with 32 requests of generated numbers/)
     expect(cosinesOf(out)[0], out).toBeGreaterThan(0.97)
     const dynamic = await runs(
-      optimize, [join(directory, 'models/conv'), `--out=${join(directory, 'out2')}`, '--method=dynamic'], directory,
+      optimize,
+      [join(directory, 'models/conv'), `--out=${join(directory, 'out2')}`, '--method=dynamic'],
+      directory,
     )
     expect([dynamic.code, dynamic.err]).toEqual([1, expect.stringMatching(/graph has no weights of MatMul, .* left/)])
   }, 120_000)

@@ -18,8 +18,9 @@ describe('words', () => {
     ['comments', 'a # b\nc#d', ['a', 'c#d']],
     ['redirections and their files', 'a > out.log 2>&1 < in b', ['a', 'b']],
     [
-      'placeholders of documentation', 'a <b> c:<x.y>-z -v</d/e>:/f <g h i> <j>/k',
-      ['a', '<b>', 'c:<x.y>-z', '-v</d/e>:/f', '<g h i>', '<j>/k']
+      'placeholders of documentation',
+      'a <b> c:<x.y>-z -v</d/e>:/f <g h i> <j>/k',
+      ['a', '<b>', 'c:<x.y>-z', '-v</d/e>:/f', '<g h i>', '<j>/k'],
     ],
     ['redirections that look like them', 'a <b >c <d>e <f>/dev/null <g>"$H" 2<i>j <k -n 2>l < m > n', ['a', '-n']],
     ['a quote that is not closed', `a 'b c`, ['a', 'b c']],
@@ -49,7 +50,10 @@ describe('commands', () => {
   test('every word has its line, and whether a part of it is unknown', () => {
     const [command] = shellCommands('\n\na \\\n  b$X "c\nd" e')
     expect(command?.words.map(({ line, isOpen }) => [line, isOpen])).toEqual([
-      [3, false], [4, true], [4, false], [5, false]
+      [3, false],
+      [4, true],
+      [4, false],
+      [5, false],
     ])
   })
 })

@@ -5,10 +5,20 @@ import { modelText, serverText } from '../../src/tools/why/summary.js'
 import { runs } from './harness.js'
 
 const RECORD = {
-  time: '2026-01-31T12:00:00.000000Z', protocol: 'http/1.1', verb: 'infer', model: 'simple', version: '1',
-  id: 'order 17', status: 200, bytes_in: 400, bytes_out: 500, total_us: 13_000,
+  time: '2026-01-31T12:00:00.000000Z',
+  protocol: 'http/1.1',
+  verb: 'infer',
+  model: 'simple',
+  version: '1',
+  id: 'order 17',
+  status: 200,
+  bytes_in: 400,
+  bytes_out: 500,
+  total_us: 13_000,
   phases_us: { read: 1.2, parse: 20, queue: 12_000, input: 4, infer: 900, output: 2.2, encode: 50, write: 20 },
-  batch: 1, cause: 'instance_freed', behind: { model: 'another model', for: 'resources', rows: 3, priority: 2 },
+  batch: 1,
+  cause: 'instance_freed',
+  behind: { model: 'another model', for: 'resources', rows: 3, priority: 2 },
   copied: { in: 128, out: 64 },
 }
 
@@ -41,8 +51,14 @@ test('a record is explained: what happened, where the time went, what it waited 
 
 test('a request that failed names its error, whose fault it is, and whether a repeat can help', async () => {
   const failed = {
-    model: 'simple', grpc_status: 14, code: 'UNAVAILABLE', error: 'the queue is full', fault: 'server', retry: true,
-    total_us: 20, phases_us: { read: 20 },
+    model: 'simple',
+    grpc_status: 14,
+    code: 'UNAVAILABLE',
+    error: 'the queue is full',
+    fault: 'server',
+    retry: true,
+    total_us: 20,
+    phases_us: { read: 20 },
   }
   const { out } = await runs(why, [JSON.stringify(failed)])
   expect(out).toContain('simple: failed with UNAVAILABLE (gRPC 14) after 20 us\n')
@@ -69,13 +85,31 @@ test.each([
 })
 
 const SUM = {
-  model: 'simple', version: '1', seconds: 300, requests: 12_000, failures: 2, rate: 40, p50_us: 20_000, p99_us: 61_000,
-  mean_us: { queue: 12_000, input: 10, infer: 10_000, output: 10 }, batch: 1.2, arrivals: 'closed', clients: 8,
-  causes: { idle_instance: 0.2, instance_freed: 0.8 }, behind: { simple: 0.8 },
-  advice: [{
-    change: 'instances', setting: 'instance_group [ { count: 2 } ]', from: 1, to: 2, text: 'They wait for another.',
-    now: { rate: 40, p50_us: 20_000, p99_us: 61_000 }, expected: { rate: 80, p50_us: 10_000, p99_us: 16_000 },
-  }],
+  model: 'simple',
+  version: '1',
+  seconds: 300,
+  requests: 12_000,
+  failures: 2,
+  rate: 40,
+  p50_us: 20_000,
+  p99_us: 61_000,
+  mean_us: { queue: 12_000, input: 10, infer: 10_000, output: 10 },
+  batch: 1.2,
+  arrivals: 'closed',
+  clients: 8,
+  causes: { idle_instance: 0.2, instance_freed: 0.8 },
+  behind: { simple: 0.8 },
+  advice: [
+    {
+      change: 'instances',
+      setting: 'instance_group [ { count: 2 } ]',
+      from: 1,
+      to: 2,
+      text: 'They wait for another.',
+      now: { rate: 40, p50_us: 20_000, p99_us: 61_000 },
+      expected: { rate: 80, p50_us: 10_000, p99_us: 16_000 },
+    },
+  ],
   simulated: { rate: 90, p50_us: 9000, p99_us: 12_000 },
 }
 
@@ -121,7 +155,8 @@ test('a model without advice, without a simulation, and without requests', () =>
 test('kept requests are listed by cause and by code, three of each', () => {
   const failed = { ...RECORD, id: '', code: 'UNAVAILABLE', error: 'the queue is full' }
   const kept = {
-    minutes: 15, slowest: [{ cause: 'instance_freed', count: 9, requests: [RECORD, RECORD, RECORD, RECORD] }],
+    minutes: 15,
+    slowest: [{ cause: 'instance_freed', count: 9, requests: [RECORD, RECORD, RECORD, RECORD] }],
     failed: [{ code: 'UNAVAILABLE', count: 1, requests: [failed] }],
   }
   expect(serverText(kept).join('\n')).toMatchInlineSnapshot(`

@@ -1,7 +1,12 @@
 /** Changes that a model's own code may make to its configuration (B-PY-22). */
 import { expect, test } from 'vitest'
 import {
-  finishConfig, NO_GPUS, parsePbtxt, prepareConfig, toTritonJson, type ModelConfig,
+  finishConfig,
+  NO_GPUS,
+  parsePbtxt,
+  prepareConfig,
+  toTritonJson,
+  type ModelConfig,
 } from '../../src/config/index.js'
 import { ServerError } from '../../src/native/errors.js'
 
@@ -36,7 +41,10 @@ function refusal(text: string, completed: object | string): string {
 
 test('B-PY-22: inputs, outputs, batching and the transaction policy are taken', () => {
   const made = {
-    max_batch_size: 4, input: [INPUT], output: [OUTPUT], dynamic_batching: {},
+    max_batch_size: 4,
+    input: [INPUT],
+    output: [OUTPUT],
+    dynamic_batching: {},
     model_transaction_policy: { decoupled: true },
   }
   const full = JSON.parse(toTritonJson(finish('', made)))
@@ -61,7 +69,10 @@ test('B-PY-22: nothing else is, and no mistake either', () => {
   }
   const full = JSON.parse(toTritonJson(finish('instance_group { count: 2 }', made)))
   expect(full).toMatchObject({
-    name: 'm', backend: 'python', version_policy: { latest: { num_versions: 1 } }, parameters: {},
+    name: 'm',
+    backend: 'python',
+    version_policy: { latest: { num_versions: 1 } },
+    parameters: {},
     default_model_filename: 'model.py',
   })
   expect(full.instance_group).toMatchObject([{ count: 2 }])
@@ -70,7 +81,11 @@ test('B-PY-22: nothing else is, and no mistake either', () => {
 
 test('B-PY-22: an invalid configuration fails the load with the recorded texts', () => {
   const unreadable = "NOT_FOUND model configuration is not provided for model 'm'"
-  for (const input of [{ ...INPUT, data_type: 'STRING' }, { ...INPUT, name: 5 }, { ...INPUT, colour: 'red' }]) {
+  for (const input of [
+    { ...INPUT, data_type: 'STRING' },
+    { ...INPUT, name: 5 },
+    { ...INPUT, colour: 'red' },
+  ]) {
     expect(refusal('', { input: [input], output: [OUTPUT] })).toBe(unreadable)
   }
   expect(refusal('', { max_batch_size: 4.5, input: [INPUT], output: [OUTPUT] })).toBe(unreadable)
@@ -82,7 +97,9 @@ test('B-PY-22: an invalid configuration fails the load with the recorded texts',
     expect(refusal('', { input: [{ ...INPUT, dims }], output: [OUTPUT] }), JSON.stringify(dims)).toBe('taken')
   expect(
     refusal('', {
-      input: [{ ...INPUT, data_type: 13 }], output: [OUTPUT], model_transaction_policy: { decoupled: 'yes' },
+      input: [{ ...INPUT, data_type: 13 }],
+      output: [OUTPUT],
+      model_transaction_policy: { decoupled: 'yes' },
     }),
   ).toBe('taken')
 })
@@ -102,7 +119,9 @@ test('B-PY-22: the result is checked as a file would be', () => {
 test('B-PY-22: with auto-complete off the code is not called, and nothing changes', () => {
   const prepared = prepareConfig(configOf(''), { ...FLAGS, autoComplete: false }, NO_GPUS)
   const full = finishConfig(prepared, null, {
-    ...CONTEXT, flags: { ...FLAGS, autoComplete: false }, completed: JSON.stringify({ input: [INPUT] }),
+    ...CONTEXT,
+    flags: { ...FLAGS, autoComplete: false },
+    completed: JSON.stringify({ input: [INPUT] }),
   })
   expect(full.input).toEqual([])
 })

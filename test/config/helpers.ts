@@ -4,7 +4,14 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll } from 'vitest'
 import {
-  completeConfig, finishConfig, NO_GPUS, readConfig, type ConfigFlags, type LoadedConfig, type Log, type ModelConfig,
+  completeConfig,
+  finishConfig,
+  NO_GPUS,
+  readConfig,
+  type ConfigFlags,
+  type LoadedConfig,
+  type Log,
+  type ModelConfig,
   type ModelIo,
 } from '../../src/config/index.js'
 import type { TensorIo } from '../../src/native/contract.js'
@@ -28,14 +35,20 @@ export function directory(name: string, files: Record<string, string>): string {
 
 /** The configuration after polling. */
 export function pollConfig(
-  modelDirectory: string, name: string, flags: ConfigFlags, overrideJson: string | null = null,
+  modelDirectory: string,
+  name: string,
+  flags: ConfigFlags,
+  overrideJson: string | null = null,
 ): LoadedConfig {
   return completeConfig(readConfig(modelDirectory, flags, overrideJson), modelDirectory, name, flags)
 }
 
 /** The configuration after polling a directory with this `config.pbtxt` (or none) and these files in version 1. */
 export function poll(
-  name: string, config: string | null, files: string[] = ['model.onnx'], autoComplete = true,
+  name: string,
+  config: string | null,
+  files: string[] = ['model.onnx'],
+  autoComplete = true,
 ): ModelConfig {
   const all: Record<string, string> = { '1/': '' }
   for (const file of files) all[`1/${file}`] = ''
@@ -44,7 +57,10 @@ export function poll(
 }
 
 export function finish(
-  config: ModelConfig, graph: ModelIo | null, autoComplete = true, settings: { key: string; value: string }[] = [],
+  config: ModelConfig,
+  graph: ModelIo | null,
+  autoComplete = true,
+  settings: { key: string; value: string }[] = [],
   log?: Log,
 ): ModelConfig {
   return finishConfig(config, graph, { flags: { autoComplete, configName: null }, settings, devices: NO_GPUS }, log)

@@ -36,41 +36,48 @@ describe('C-28 accepts', () => {
     ['angle brackets', 'input < name: "A" dims: [1, 2] >', INPUT],
     ['angle brackets after a colon', 'input: < name: "A" dims: [1, 2] >', INPUT],
     [
-      'a separator after any field', 'name: "m"; input { name: "A", dims: [1, 2]; }, max_batch_size: 3,',
-      { name: 'm', ...INPUT, max_batch_size: 3 }
+      'a separator after any field',
+      'name: "m"; input { name: "A", dims: [1, 2]; }, max_batch_size: 3,',
+      { name: 'm', ...INPUT, max_batch_size: 3 },
     ],
     ['a repeated scalar by repetition', 'input { name: "A" dims: 1 dims: 2 }', INPUT],
     ['a repeated scalar in mixed forms', 'input { name: "A" dims: [1] dims: [] dims: 2 }', INPUT],
     ['an empty list', 'input { dims: [] }', { input: [{}] }],
     [
-      'a repeated message by repetition', 'input { name: "A" } input { name: "B" }',
-      { input: [{ name: 'A' }, { name: 'B' }] }
+      'a repeated message by repetition',
+      'input { name: "A" } input { name: "B" }',
+      { input: [{ name: 'A' }, { name: 'B' }] },
     ],
     [
-      'a repeated message as a list', 'input [ { name: "A" }, < name: "B" > ]',
-      { input: [{ name: 'A' }, { name: 'B' }] }
+      'a repeated message as a list',
+      'input [ { name: "A" }, < name: "B" > ]',
+      { input: [{ name: 'A' }, { name: 'B' }] },
     ],
     ['a repeated message as a list after a colon', 'input: [ { name: "A" } ] input []', { input: [{ name: 'A' }] }],
     [
-      'map entries in every form', 'metric_tags { key: "a" value: "1" } metric_tags: [ < value: "2", key: "b"; > ]',
-      { metric_tags: { a: '1', b: '2' } }
+      'map entries in every form',
+      'metric_tags { key: "a" value: "1" } metric_tags: [ < value: "2", key: "b"; > ]',
+      { metric_tags: { a: '1', b: '2' } },
     ],
     [
       'a later map entry over an earlier one',
-      'metric_tags { key: "a" value: "1" } metric_tags { key: "a" value: "2" }', { metric_tags: { a: '2' } }
+      'metric_tags { key: "a" value: "1" } metric_tags { key: "a" value: "2" }',
+      { metric_tags: { a: '2' } },
     ],
     [
-      'a map entry without its parts', 'metric_tags { } parameters { key: "k" }',
-      { metric_tags: { '': '' }, parameters: { k: {} } }
+      'a map entry without its parts',
+      'metric_tags { } parameters { key: "k" }',
+      { metric_tags: { '': '' }, parameters: { k: {} } },
     ],
     [
       'integer map keys',
       'dynamic_batching { priority_queue_policy { key: 18446744073709551615 value { max_queue_size: 1 } } }',
-      { dynamic_batching: { priority_queue_policy: { '18446744073709551615': { max_queue_size: 1 } } } }
+      { dynamic_batching: { priority_queue_policy: { '18446744073709551615': { max_queue_size: 1 } } } },
     ],
     [
-      'a default given twice, the last one', 'max_batch_size: 0 max_batch_size: 4 name: "" name: "m"',
-      { max_batch_size: 4, name: 'm' }
+      'a default given twice, the last one',
+      'max_batch_size: 0 max_batch_size: 4 name: "" name: "m"',
+      { max_batch_size: 4, name: 'm' },
     ],
     ['single quotes', "name: 'm\"'", { name: 'm"' }],
     ['adjacent literals', 'name: "a" \'b\'\n  "c"', { name: 'abc' }],
@@ -81,16 +88,19 @@ describe('C-28 accepts', () => {
     ['a surrogate pair in two escapes', String.raw`name: "\ud83d\ude00"`, { name: '😀' }],
     ['UTF-8 in strings and comments', 'name: "é😀" # ü', { name: 'é😀' }],
     [
-      'decimal, hex and octal', 'instance_group { gpus: [10, 0x1F, 017, -0, 0] }',
-      { instance_group: [{ gpus: [10, 31, 15, 0, 0] }] }
+      'decimal, hex and octal',
+      'instance_group { gpus: [10, 0x1F, 017, -0, 0] }',
+      { instance_group: [{ gpus: [10, 31, 15, 0, 0] }] },
     ],
     [
-      'signs, also apart', 'input { dims: [-1, - 1, -9223372036854775808] }',
-      { input: [{ dims: ['-1', '-1', '-9223372036854775808'] }] }
+      'signs, also apart',
+      'input { dims: [-1, - 1, -9223372036854775808] }',
+      { input: [{ dims: ['-1', '-1', '-9223372036854775808'] }] },
     ],
     [
-      'the largest unsigned', 'dynamic_batching { max_queue_delay_microseconds: 18446744073709551615 }',
-      { dynamic_batching: { max_queue_delay_microseconds: '18446744073709551615' } }
+      'the largest unsigned',
+      'dynamic_batching { max_queue_delay_microseconds: 18446744073709551615 }',
+      { dynamic_batching: { max_queue_delay_microseconds: '18446744073709551615' } },
     ],
     [
       'floats',
@@ -105,15 +115,20 @@ describe('C-28 accepts', () => {
       },
     ],
     [
-      'enums by name and number', 'input { data_type: TYPE_FP32 format: 2 }',
-      { input: [{ data_type: 'TYPE_FP32', format: 'FORMAT_NCHW' }] }
+      'enums by name and number',
+      'input { data_type: TYPE_FP32 format: 2 }',
+      { input: [{ data_type: 'TYPE_FP32', format: 'FORMAT_NCHW' }] },
     ],
     ['enum numbers nobody has named', 'instance_group { kind: 77 }', { instance_group: [{ kind: 77 }] }],
     ...['true', 'True', 't', '1'].map((v): [string, string, unknown] => [
-      `boolean ${v}`, `response_cache { enable: ${v} }`, { response_cache: { enable: true } }
+      `boolean ${v}`,
+      `response_cache { enable: ${v} }`,
+      { response_cache: { enable: true } },
     ]),
     ...['false', 'False', 'f', '0'].map((v): [string, string, unknown] => [
-      `boolean ${v}`, `response_cache { enable: ${v} }`, { response_cache: {} }
+      `boolean ${v}`,
+      `response_cache { enable: ${v} }`,
+      { response_cache: {} },
     ]),
   ]
   test.each(cases)('%s', (_, text, expected) => expect(meaning(text)).toEqual(expected))
@@ -125,21 +140,21 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
     ['name "m"', '1:6: Expected ":", found ""m"".'],
     [
       'max_batchsize: 3',
-      '1:14: Message type "inference.ModelConfig" has no field named "max_batchsize".| Did you mean "max_batch_size"?'
+      '1:14: Message type "inference.ModelConfig" has no field named "max_batchsize".| Did you mean "max_batch_size"?',
     ],
     [
       'dynamic_batching { max_queue_delay_ms: 5 }',
       '1:38: Message type "inference.ModelDynamicBatching" has no field named "max_queue_delay_ms".| Did you mean ' +
-        '"max_queue_delay_microseconds"?'
+        '"max_queue_delay_microseconds"?',
     ],
     ['\n  not_a_field: 3', '2:14: Message type "inference.ModelConfig" has no field named "not_a_field".'],
     [
       'maxBatchSize: 3',
-      '1:13: Message type "inference.ModelConfig" has no field named "maxBatchSize".| Did you mean "max_batch_size"?'
+      '1:13: Message type "inference.ModelConfig" has no field named "maxBatchSize".| Did you mean "max_batch_size"?',
     ],
     [
       'input { nane: "A" }',
-      '1:13: Message type "inference.ModelInput" has no field named "nane".| Did you mean "name"?'
+      '1:13: Message type "inference.ModelInput" has no field named "nane".| Did you mean "name"?',
     ],
     [
       'kind: KIND_CPU',
@@ -148,7 +163,7 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
     ],
     [
       'instance_group { knd: KIND_CPU }',
-      '1:21: Message type "inference.ModelInstanceGroup" has no field named "knd".| Did you mean "kind"?'
+      '1:21: Message type "inference.ModelInstanceGroup" has no field named "knd".| Did you mean "kind"?',
     ],
     [
       'metric_tags { key: "a" vaule: "b" }',
@@ -157,19 +172,19 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
     ],
     [
       'input { data_type: TYPE_FLOAT32 }',
-      '1:33: Unknown enumeration value of "TYPE_FLOAT32" for field "data_type".| Did you mean "TYPE_FP32"?'
+      '1:33: Unknown enumeration value of "TYPE_FLOAT32" for field "data_type".| Did you mean "TYPE_FP32"?',
     ],
     [
       'input { data_type: FP32 }',
-      '1:25: Unknown enumeration value of "FP32" for field "data_type".| Did you mean "TYPE_FP32"?'
+      '1:25: Unknown enumeration value of "FP32" for field "data_type".| Did you mean "TYPE_FP32"?',
     ],
     [
       'instance_group { kind: kind_cpu }',
-      '1:33: Unknown enumeration value of "kind_cpu" for field "kind".| Did you mean "KIND_CPU"?'
+      '1:33: Unknown enumeration value of "kind_cpu" for field "kind".| Did you mean "KIND_CPU"?',
     ],
     [
       'instance_group { kind: "KIND_CPU" }',
-      '1:24: Expected integer or identifier, got: "KIND_CPU"| Values of an enumeration stand without quotes.'
+      '1:24: Expected integer or identifier, got: "KIND_CPU"| Values of an enumeration stand without quotes.',
     ],
     ['max_batch_size: 1.5', '1:17: Expected integer, got: 1.5'],
     ['max_batch_size: +1', '1:17: Expected integer, got: +'],
@@ -185,20 +200,20 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
     ['dynamic_batching { max_queue_delay_microseconds: -1 }', '1:50: Expected integer, got: -'],
     [
       'dynamic_batching { max_queue_delay_microseconds: 18446744073709551616 }',
-      '1:50: Integer out of range (18446744073709551616)'
+      '1:50: Integer out of range (18446744073709551616)',
     ],
     [
       'response_cache { enable: yes }',
-      '1:30: Invalid value for boolean field "enable". Value: "yes".| A boolean is true or false.'
+      '1:30: Invalid value for boolean field "enable". Value: "yes".| A boolean is true or false.',
     ],
     [
       'response_cache { enable: TRUE }',
-      '1:31: Invalid value for boolean field "enable". Value: "TRUE".| A boolean is true or false.'
+      '1:31: Invalid value for boolean field "enable". Value: "TRUE".| A boolean is true or false.',
     ],
     ['response_cache { enable: 2 }', '1:26: Integer out of range (2)'],
     [
       'response_cache { enable: "true" }',
-      '1:26: Expected identifier, got: "true"| A boolean is true or false, without quotes.'
+      '1:26: Expected identifier, got: "true"| A boolean is true or false, without quotes.',
     ],
     ['name: m', '1:7: Expected string, got: m| Strings stand in quotes.'],
     ['name: "a\nb"', '1:9: String literals cannot cross line boundaries.'],
@@ -251,11 +266,11 @@ describe('C-28 rejects repeated fields like protobuf', () => {
     ['parameters { key: "a" value { } value { } }', '1:39: Non-repeated field "value" is specified multiple times.'],
     [
       'sequence_batching { direct { minimum_slot_utilization: -0.0 minimum_slot_utilization: 0.5 } }',
-      '1:85: Non-repeated field "minimum_slot_utilization" is specified multiple times.'
+      '1:85: Non-repeated field "minimum_slot_utilization" is specified multiple times.',
     ],
     [
       'dynamic_batching { } dynamic_batching { }',
-      '1:39: Non-repeated field "dynamic_batching" is specified multiple times.'
+      '1:39: Non-repeated field "dynamic_batching" is specified multiple times.',
     ],
     [
       'dynamic_batching { } sequence_batching { }',
@@ -264,19 +279,19 @@ describe('C-28 rejects repeated fields like protobuf', () => {
     ],
     [
       'version_policy { latest { }\n\tall { } }',
-      '2:13: Field "all" is specified along with field "latest", another member of oneof "policy_choice".'
+      '2:13: Field "all" is specified along with field "latest", another member of oneof "policy_choice".',
     ],
     [
       'sequence_batching { direct { } oldest { } }',
-      '1:39: Field "oldest" is specified along with field "direct", another member of oneof "strategy_choice".'
+      '1:39: Field "oldest" is specified along with field "direct", another member of oneof "strategy_choice".',
     ],
     [
       'sequence_batching { state { initial_state { zero_data: false data_file: "x" } } }',
-      '1:71: Field "data_file" is specified along with field "zero_data", another member of oneof "state_data".'
+      '1:71: Field "data_file" is specified along with field "zero_data", another member of oneof "state_data".',
     ],
     [
       'sequence_batching { state { initial_state { zero_data: false zero_data: true } } }',
-      '1:71: Non-repeated field "zero_data" is specified multiple times.'
+      '1:71: Non-repeated field "zero_data" is specified multiple times.',
     ],
   ]
   test.each(cases)('%j', (text, expected) => expect(refusal(text)).toBe(expected))
@@ -288,19 +303,22 @@ describe('C-28 bytes that are no UTF-8', () => {
   const cases: [string, Uint8Array, string][] = [
     ['in a string', bytes('name: "m', 0xff, '"'), '1:7: String field "name" contains invalid UTF-8.'],
     [
-      'in a map value', bytes('metric_tags { key: "a" value: "', 0xc3, '" }'),
-      '1:31: String field "value" contains invalid UTF-8.'
+      'in a map value',
+      bytes('metric_tags { key: "a" value: "', 0xc3, '" }'),
+      '1:31: String field "value" contains invalid UTF-8.',
     ],
     ['outside of strings', bytes('name', 0xe9), '1:5: Interpreting non ascii codepoint 233.'],
     [
-      'half a surrogate pair, escaped', bytes('name: "\\ud83d\\u0041"'),
-      '1:7: String field "name" contains invalid UTF-8.'
+      'half a surrogate pair, escaped',
+      bytes('name: "\\ud83d\\u0041"'),
+      '1:7: String field "name" contains invalid UTF-8.',
     ],
     ['NUL in a string', bytes('name: "a', 0, 'b"'), '1:9: Unexpected end of string.'],
     ['NUL in a comment', bytes('# a', 0, 'b'), '1:4: Invalid control characters encountered in text.'],
     [
-      'before a mistake: columns count bytes', bytes('name: "\u00e9" x: 1'),
-      '1:13: Message type "inference.ModelConfig" has no field named "x".'
+      'before a mistake: columns count bytes',
+      bytes('name: "\u00e9" x: 1'),
+      '1:13: Message type "inference.ModelConfig" has no field named "x".',
     ],
   ]
   test.each(cases)('%s', (_, text, expected) => expect(refusal(text)).toBe(expected))
@@ -339,11 +357,11 @@ describe('C-30 wild forms', () => {
   const cases: [string, unknown][] = [
     [
       'input [ { name: "A" data_type: TYPE_FP32 dims: [ 3, -1 ] }, { name: "B" } ]',
-      { input: [{ name: 'A', data_type: 'TYPE_FP32', dims: ['3', '-1'] }, { name: 'B' }] }
+      { input: [{ name: 'A', data_type: 'TYPE_FP32', dims: ['3', '-1'] }, { name: 'B' }] },
     ],
     [
       'instance_group [{ count: 1 kind: KIND_GPU gpus: [0] }]',
-      { instance_group: [{ count: 1, kind: 'KIND_GPU', gpus: [0] }] }
+      { instance_group: [{ count: 1, kind: 'KIND_GPU', gpus: [0] }] },
     ],
     ['dynamic_batching { }', { dynamic_batching: {} }],
     ['dynamic_batching: {}', { dynamic_batching: {} }],
@@ -353,7 +371,7 @@ describe('C-30 wild forms', () => {
     ['parameters: [ {key: "x" value {string_value: "y"}} ]', { parameters: { x: { string_value: 'y' } } }],
     [
       'ensemble_scheduling { step { input_map { key: "a" value: "b" } input_map { key: "c" value: "d" } } }',
-      { ensemble_scheduling: { step: [{ input_map: { a: 'b', c: 'd' } }] } }
+      { ensemble_scheduling: { step: [{ input_map: { a: 'b', c: 'd' } }] } },
     ],
     [
       'optimization { execution_accelerators {\n gpu_execution_accelerator : [ { name\n : "tensorrt" ' +
@@ -369,12 +387,12 @@ describe('C-30 wild forms', () => {
     ['input { dims: 16 reshape: { shape: [ ] } }', { input: [{ dims: ['16'], reshape: {} }] }],
     [
       'instance_group { rate_limiter { resources { global: True } } }',
-      { instance_group: [{ rate_limiter: { resources: [{ global: true }] } }] }
+      { instance_group: [{ rate_limiter: { resources: [{ global: true }] } }] },
     ],
     ["output { label_filename: 'labels.txt' }", { output: [{ label_filename: 'labels.txt' }] }],
     [
       'backend: "python"\r\ninput [\r\n  {\r\n    name: "A"\r\n  }\r\n]\r\n',
-      { backend: 'python', input: [{ name: 'A' }] }
+      { backend: 'python', input: [{ name: 'A' }] },
     ],
   ]
   test.each(cases)('%j', (text, expected) => expect(meaning(text)).toEqual(expected))

@@ -4,7 +4,14 @@ import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { toText } from '@bufbuild/protobuf/txtpb'
 import { expect, test } from 'vitest'
 import {
-  ConfigError, fromBinary, normalise, parseJsonConfig, parsePbtxt, toBinary, toTritonJson, validate,
+  ConfigError,
+  fromBinary,
+  normalise,
+  parseJsonConfig,
+  parsePbtxt,
+  toBinary,
+  toTritonJson,
+  validate,
 } from '../../src/config/index.js'
 import { ModelConfigSchema, type ModelConfig } from '../../src/config/generated/model_config_pb.js'
 import { ADDSUB_CONFIG, random } from './helpers.js'
@@ -13,11 +20,27 @@ type Random = () => number
 const pick = <T>(r: Random, items: readonly T[]): T => items[Math.floor(r() * items.length)] as T
 
 const STRINGS = [
-  '', 'a', 'with "quotes" and \'more\'', 'back\\slash', 'line\nbreak\ttab', 'é😀', '\u0000\u001f\u007f', '{}<>[],;:#',
-  'constructor', '18446744073709551615'
+  '',
+  'a',
+  'with "quotes" and \'more\'',
+  'back\\slash',
+  'line\nbreak\ttab',
+  'é😀',
+  '\u0000\u001f\u007f',
+  '{}<>[],;:#',
+  'constructor',
+  '18446744073709551615',
 ]
 const FLOATS = [
-  0, 0.5, -1.5, 1e-30, 0.1, 3.4028234663852886e38, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN
+  0,
+  0.5,
+  -1.5,
+  1e-30,
+  0.1,
+  3.4028234663852886e38,
+  Number.POSITIVE_INFINITY,
+  Number.NEGATIVE_INFINITY,
+  Number.NaN,
 ]
 
 function scalar(r: Random, type: ScalarType): unknown {
@@ -128,33 +151,36 @@ test(
   'C-28 in text a singular field twice is refused by name, a list or a map grows, a second member of a oneof ' +
     'is refused',
   () => {
-  const refused = { twice: 0, oneof: 0, grown: 0 }
-  for (let seed = 1; seed <= 150; seed++) {
-    const config = anyConfig(seed)
-    const text = toText(ModelConfigSchema, config)
-    for (const [field, alone] of parts(config)) {
-      const doubled = `${text}\n${toText(ModelConfigSchema, alone)}`
-      if (field.fieldKind === 'list' || field.fieldKind === 'map') {
-        refused.grown++
-        expect(parsePbtxt(doubled, 'f'), `seed ${seed}, ${field.name}`).toEqual(merged(config, alone))
-      } else {
-        refused.twice++
+    const refused = { twice: 0, oneof: 0, grown: 0 }
+    for (let seed = 1; seed <= 150; seed++) {
+      const config = anyConfig(seed)
+      const text = toText(ModelConfigSchema, config)
+      for (const [field, alone] of parts(config)) {
+        const doubled = `${text}\n${toText(ModelConfigSchema, alone)}`
+        if (field.fieldKind === 'list' || field.fieldKind === 'map') {
+          refused.grown++
+          expect(parsePbtxt(doubled, 'f'), `seed ${seed}, ${field.name}`).toEqual(merged(config, alone))
+        } else {
+          refused.twice++
+          expect(
+            failureOf(() => parsePbtxt(doubled, 'f')),
+            `seed ${seed}`,
+          ).toContain(`Non-repeated field "${field.name}" is specified multiple times.`)
+        }
+      }
+      const choice = config.schedulingChoice.case
+      for (const other of ['dynamic_batching', 'sequence_batching', 'ensemble_scheduling']) {
+        if (choice === undefined || other === choice.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)) continue
+        refused.oneof++
         expect(
-          failureOf(() => parsePbtxt(doubled, 'f')), `seed ${seed}`,
-        ).toContain(`Non-repeated field "${field.name}" is specified multiple times.`)
+          failureOf(() => parsePbtxt(`${text} ${other} { }`, 'f')),
+          `seed ${seed}`,
+        ).toMatch(/another member of oneof "scheduling_choice"\.$/)
       }
     }
-    const choice = config.schedulingChoice.case
-    for (const other of ['dynamic_batching', 'sequence_batching', 'ensemble_scheduling']) {
-      if (choice === undefined || other === choice.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)) continue
-      refused.oneof++
-      expect(
-        failureOf(() => parsePbtxt(`${text} ${other} { }`, 'f')), `seed ${seed}`,
-      ).toMatch(/another member of oneof "scheduling_choice"\.$/)
-    }
-  }
-  for (const [what, count] of Object.entries(refused)) expect(count, what).toBeGreaterThan(50)
-})
+    for (const [what, count] of Object.entries(refused)) expect(count, what).toBeGreaterThan(50)
+  },
+)
 
 test('C-32 two configurations in one JSON object merge as on the wire', () => {
   let met = 0
@@ -166,7 +192,8 @@ test('C-32 two configurations in one JSON object merge as on the wire', () => {
     if (first.schedulingChoice.case !== undefined && second.schedulingChoice.case !== undefined) {
       clashed++
       expect(
-        failureOf(() => parseJsonConfig(both)), `seed ${seed}`,
+        failureOf(() => parseJsonConfig(both)),
+        `seed ${seed}`,
       ).toContain("oneof field 'scheduling_choice' is already set")
     } else {
       met++
@@ -225,9 +252,42 @@ test('bytes that are no UTF-8 are refused or stand where they mean nothing; they
 })
 
 const PIECES = [
-  '{', '}', 'dims: 1 dims: [2]', 'name: "twice"', 'max_batch_size: 3', 'sequence_batching { }', '"name":"twice",', ',]',
-  "'x'", '<', '>', '[', ']', ':', ',', ';', '-', '"', "'", '\\', '#', '\n', '0x', '1e', '.5', '99999999999999999999',
-  'true', 'input', 'dims', 'key', '\uD800', 'é', '\u0000', 'dynamic_batching {', '"\\u', 'null'
+  '{',
+  '}',
+  'dims: 1 dims: [2]',
+  'name: "twice"',
+  'max_batch_size: 3',
+  'sequence_batching { }',
+  '"name":"twice",',
+  ',]',
+  "'x'",
+  '<',
+  '>',
+  '[',
+  ']',
+  ':',
+  ',',
+  ';',
+  '-',
+  '"',
+  "'",
+  '\\',
+  '#',
+  '\n',
+  '0x',
+  '1e',
+  '.5',
+  '99999999999999999999',
+  'true',
+  'input',
+  'dims',
+  'key',
+  '\uD800',
+  'é',
+  '\u0000',
+  'dynamic_batching {',
+  '"\\u',
+  'null',
 ]
 
 function mutate(r: Random, text: string): string {
@@ -254,24 +314,27 @@ function onlyConfigErrors(label: string, act: () => unknown): boolean {
 
 test.each([
   [
-    'text', (config: ModelConfig) => toText(ModelConfigSchema, config), ADDSUB_CONFIG,
-    (text: string) => parsePbtxt(text, 'f')
+    'text',
+    (config: ModelConfig) => toText(ModelConfigSchema, config),
+    ADDSUB_CONFIG,
+    (text: string) => parsePbtxt(text, 'f'),
   ],
   ['JSON', toTritonJson, toTritonJson(parsePbtxt(ADDSUB_CONFIG, '')), parseJsonConfig],
 ] as const)(
   'a damaged configuration in %s is read or refused with a ConfigError, and what is read survives',
   (_, print, plain, parse) => {
-  const r = random(20)
-  const sources = [plain, ...Array.from({ length: 20 }, (_, i) => print(anyConfig(1000 + i)).slice(0, 4000))]
-  let read = 0
-  for (let i = 0; i < 6000; i++) {
-    const text = mutate(r, pick(r, sources))
-    if (!onlyConfigErrors(JSON.stringify(text), () => parse(text))) continue
-    read++
-    const config = parse(text)
-    expect(fromBinary(toBinary(config)), text).toEqual(config)
-  }
-  // Damage that is always or never noticed would test nothing.
-  expect(read).toBeGreaterThan(100)
-  expect(read).toBeLessThan(5900)
-})
+    const r = random(20)
+    const sources = [plain, ...Array.from({ length: 20 }, (_, i) => print(anyConfig(1000 + i)).slice(0, 4000))]
+    let read = 0
+    for (let i = 0; i < 6000; i++) {
+      const text = mutate(r, pick(r, sources))
+      if (!onlyConfigErrors(JSON.stringify(text), () => parse(text))) continue
+      read++
+      const config = parse(text)
+      expect(fromBinary(toBinary(config)), text).toEqual(config)
+    }
+    // Damage that is always or never noticed would test nothing.
+    expect(read).toBeGreaterThan(100)
+    expect(read).toBeLessThan(5900)
+  },
+)

@@ -4,8 +4,21 @@ import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import {
-  CONFIG_BYTES_MAX, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, moveGpuGroupsToCpu, nameOr, NO_GPUS,
-  parsePbtxt, prepareConfig, readLabels, requireName, resolveInstanceGroups, selectVersions, type Listing,
+  CONFIG_BYTES_MAX,
+  finishConfig,
+  inferBackend,
+  listFirstDirectory,
+  loadConfigFile,
+  moveGpuGroupsToCpu,
+  nameOr,
+  NO_GPUS,
+  parsePbtxt,
+  prepareConfig,
+  readLabels,
+  requireName,
+  resolveInstanceGroups,
+  selectVersions,
+  type Listing,
 } from '../../src/config/index.js'
 import { ADDSUB, ADDSUB_CONFIG, directory, finish, io, poll, pollConfig, reason, tensor } from './helpers.js'
 
@@ -24,7 +37,9 @@ describe('R-17, R-19 which file is read', () => {
   test.each(cases)('%s', (_, path, configName, backend, file) => {
     const loaded = loadConfigFile(path, { autoComplete: true, configName })
     expect(loaded).toMatchObject({
-      config: { backend }, path: file === null ? null : `${path}/${file}`, provided: file !== null,
+      config: { backend },
+      path: file === null ? null : `${path}/${file}`,
+      provided: file !== null,
     })
   })
 
@@ -54,7 +69,8 @@ describe('R-17, R-19 which file is read', () => {
       const path = `${directory('odd', { '1/': '' })}/config.pbtxt`
       make(path)
       expect(
-        reason(() => loadConfigFile(dirname(path), AUTO)), what,
+        reason(() => loadConfigFile(dirname(path), AUTO)),
+        what,
       ).toBe(`Internal: failed to open text file for read ${path}: ${why}`)
     }
     const big = directory('big', { 'config.pbtxt': '' })
@@ -134,7 +150,8 @@ describe('R-09, R-10 backend, platform, file', () => {
         "in model configuration. Expected model name of the form 'model.<backend_name>'.",
     )
     expect(inferBackend(parsePbtxt('', ''), new Map(), 'a.b.c')).toMatchObject({
-      backend: 'b.c', defaultModelFilename: 'model.b.c',
+      backend: 'b.c',
+      defaultModelFilename: 'model.b.c',
     })
   })
 
@@ -152,13 +169,17 @@ describe('R-05 … R-07 versions', () => {
     ['version_policy { latest { num_versions: 9 } }', [1, 2], [1, 2]],
     ['version_policy { all { } }', [3, 1], [1, 3]],
     [
-      'version_policy { specific { versions: [3, 9, 1, 3] } }', [1, 2, 3], [1, 3],
-      ["version 9 is specified for model 'm', but the version directory is not present"]
+      'version_policy { specific { versions: [3, 9, 1, 3] } }',
+      [1, 2, 3],
+      [1, 3],
+      ["version 9 is specified for model 'm', but the version directory is not present"],
     ],
     ['version_policy { latest { num_versions: 0 } }', [1], 'none'],
     [
-      'version_policy { specific { versions: 7 } }', [1], 'none',
-      ["version 7 is specified for model 'm', but the version directory is not present"]
+      'version_policy { specific { versions: 7 } }',
+      [1],
+      'none',
+      ["version 7 is specified for model 'm', but the version directory is not present"],
     ],
     ['version_policy { all { } }', [], 'none'],
   ]
@@ -261,7 +282,7 @@ describe('R-15 completion', () => {
       "warning: autofilled max_batch_size to 4 for model 'm' since batching is supporrted but no " +
         'max_batch_size is specified in model configuration. Must specify max_batch_size to utilize autofill ' +
         'with a larger max batch size',
-      "info: skipping model configuration auto-complete for 'm': inputs and outputs already specified"
+      "info: skipping model configuration auto-complete for 'm': inputs and outputs already specified",
     ])
   })
 })
@@ -271,23 +292,26 @@ describe('R-16 the rest of the comparison with the graph', () => {
     ['input { name: "I" data_type: TYPE_FP32 dims: 5 }', io([tensor('I', 11, [-1])], []), 'ok'],
     ['input { name: "I" data_type: TYPE_FP32 dims: 1 }', io([tensor('I', 11, [])], []), 'ok'],
     [
-      'input { name: "I" data_type: TYPE_FP32 dims: [2, 3] }', io([tensor('I', 11, [])], []),
+      'input { name: "I" data_type: TYPE_FP32 dims: [2, 3] }',
+      io([tensor('I', 11, [])], []),
       "unable to load model 'm', scalar tensor 'I', should only provide 1 in the model configuration when " +
         "the model doesn't support batching. Model configuration provided: [2,3].",
     ],
     [
-      'output { name: "O" data_type: TYPE_FP32 dims: 5 }', io([], [tensor('O', 11, [-1])]),
+      'output { name: "O" data_type: TYPE_FP32 dims: 5 }',
+      io([], [tensor('O', 11, [-1])]),
       "model 'm', tensor 'O': the model expects 1 dimensions (shape [-1]) but the model configuration " +
         'specifies 1 dimensions (shape [5])',
     ],
     [
       'output { name: "O" data_type: TYPE_FP32 dims: 5 reshape { shape: [5, 1] } }',
-      io([], [tensor('O', 11, [5, 1]), tensor('P', 11, [1])]), 'ok'
+      io([], [tensor('O', 11, [5, 1]), tensor('P', 11, [1])]),
+      'ok',
     ],
     [
       'max_batch_size: 2 input { name: "I" data_type: TYPE_FP32 dims: 5 optional: true }',
       io([tensor('I', 11, [-1, 5], true)], []),
-      "unable to load model 'm', optional input 'I' is not supported for models that support batching"
+      "unable to load model 'm', optional input 'I' is not supported for models that support batching",
     ],
     [
       'input { name: "I" data_type: TYPE_FP32 dims: 5 optional: true allow_ragged_batch: true }',
@@ -328,8 +352,9 @@ describe('C-13, C-14 instance groups', () => {
     ['backend: "identity"', [], 'm CPU 1 []'],
     ['backend: "onnxruntime" instance_group { }', [], 'm_0 CPU 2 []'],
     [
-      'backend: "onnxruntime" instance_group { count: -1 kind: KIND_CPU } instance_group { name: "x" count: 3 }', [],
-      'm_0 CPU 2 []; x CPU 3 []'
+      'backend: "onnxruntime" instance_group { count: -1 kind: KIND_CPU } instance_group { name: "x" count: 3 }',
+      [],
+      'm_0 CPU 2 []; x CPU 3 []',
     ],
     ['backend: "onnxruntime" instance_group { kind: KIND_MODEL }', [], 'm_0 MODEL 1 []'],
     ['backend: "onnxruntime"', [0, 1], 'm GPU 1 [0,1]'],
@@ -340,7 +365,8 @@ describe('C-13, C-14 instance groups', () => {
   test('groups are checked before the file is opened; inputs and outputs too if the file adds nothing', () => {
     const ready = (text: string, flags = AUTO): string =>
       reason(() => prepareConfig(parsePbtxt(`name: "m" backend: "onnxruntime" ${text}`, ''), flags, NO_GPUS)).replace(
-        'Invalid argument: ', '',
+        'Invalid argument: ',
+        '',
       )
     const bad = 'input { name: "I" data_type: TYPE_FP32 dims: 0 }'
     const output = 'output { name: "O" data_type: TYPE_FP32 dims: 1 }'
@@ -378,7 +404,8 @@ describe('C-13, C-14 instance groups', () => {
     expect(
       reason(() =>
         resolveInstanceGroups(
-          parsePbtxt('name: "m" backend: "tensorrt" instance_group [ { kind: KIND_GPU } ]', ''), NO_GPUS,
+          parsePbtxt('name: "m" backend: "tensorrt" instance_group [ { kind: KIND_GPU } ]', ''),
+          NO_GPUS,
         ),
       ),
     ).toBe('Invalid argument: instance group m_0 of model m has kind KIND_GPU but server does not support GPUs')

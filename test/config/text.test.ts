@@ -20,34 +20,40 @@ describe('roles and aliases', () => {
     ['python', parameter('nereid.text', 'rerank'), 'ok'],
     ['text', parameter('nereid.text', 'classify'), 'ok'],
     [
-      'python', parameter('nereid.text', 'embedding'),
-      "parameter 'nereid.text' of model 'm' is 'embedding', and may be embed, rerank, classify"
+      'python',
+      parameter('nereid.text', 'embedding'),
+      "parameter 'nereid.text' of model 'm' is 'embedding', and may be embed, rerank, classify",
     ],
     ['text', parameter('nereid.alias', 'BAAI/bge-small-en-v1.5; nomic:latest tokens=own'), 'ok'],
     ['python', parameter('nereid.text', 'embed') + parameter('nereid.alias', 'a'), 'ok'],
     [
-      'python', parameter('nereid.alias', 'a'),
+      'python',
+      parameter('nereid.alias', 'a'),
       "parameter 'nereid.alias' of model 'm' is only for text models: backend \"text\", or any backend with the " +
-        "parameter 'nereid.text' (embed, rerank, classify)"
+        "parameter 'nereid.text' (embed, rerank, classify)",
     ],
     ['text', parameter('nereid.alias', ''), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
     ['text', parameter('nereid.alias', 'a;'), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
     [
-      'text', parameter('nereid.alias', 'x'.repeat(257)),
+      'text',
+      parameter('nereid.alias', 'x'.repeat(257)),
       `${OF_ALIAS}${IS_NAME}'${'x'.repeat(256)}… (1 more characters)'${EXAMPLE}`,
     ],
     [
-      'text', parameter('nereid.alias', 'a tokens=cl100k'),
-      `${OF_ALIAS}tokens of an alias are own, cl100k_base, o200k_base, got 'cl100k'${EXAMPLE}`
+      'text',
+      parameter('nereid.alias', 'a tokens=cl100k'),
+      `${OF_ALIAS}tokens of an alias are own, cl100k_base, o200k_base, got 'cl100k'${EXAMPLE}`,
     ],
     ['text', parameter('nereid.alias', 'a tokens='), `${OF_ALIAS}tokens= needs a value${EXAMPLE}`],
     [
-      'text', parameter('nereid.alias', 'a b'),
-      `${OF_ALIAS}after the name 'a' only tokens=own|cl100k_base|o200k_base may follow, got 'a b'${EXAMPLE}`
+      'text',
+      parameter('nereid.alias', 'a b'),
+      `${OF_ALIAS}after the name 'a' only tokens=own|cl100k_base|o200k_base may follow, got 'a b'${EXAMPLE}`,
     ],
     [
-      'text', parameter('nereid.alias', Array.from({ length: 65 }, (_, i) => `a${i}`).join(';')),
-      `${OF_ALIAS}a model has at most 64 aliases${EXAMPLE}`
+      'text',
+      parameter('nereid.alias', Array.from({ length: 65 }, (_, i) => `a${i}`).join(';')),
+      `${OF_ALIAS}a model has at most 64 aliases${EXAMPLE}`,
     ],
   ]
   test.each(cases)('%s, %s', (backend, parameters, expected) => {
@@ -56,7 +62,8 @@ describe('roles and aliases', () => {
 
   test('an alias has a name and the tokenizer of its token ids', () => {
     expect(aliasesOf(config('text', parameter('nereid.alias', 'small tokens=cl100k_base; other')))).toEqual([
-      { alias: 'small', tokens: 'cl100k_base' }, { alias: 'other', tokens: '' }
+      { alias: 'small', tokens: 'cl100k_base' },
+      { alias: 'other', tokens: '' },
     ])
     expect(aliasesOf(config('text'))).toEqual([])
   })
@@ -69,7 +76,8 @@ describe('a text model', () => {
   test('has max_batch_size 1024 unless it sets another one, whatever other backends have', () => {
     const full = completeFromModel(config('text'), io, 4)
     expect(full).toMatchObject({
-      maxBatchSize: 1024, input: [{ name: 'text', dataType: 13, dims: [1n] }],
+      maxBatchSize: 1024,
+      input: [{ name: 'text', dataType: 13, dims: [1n] }],
       output: [{ name: 'embedding', dataType: 11, dims: [384n] }],
     })
     expect(completeFromModel(config('text', 'max_batch_size: 8'), io).maxBatchSize).toBe(8)

@@ -24,11 +24,11 @@ describe('C-01 fields', () => {
     ['name: "m" platform: "nope"', "unexpected platform type 'nope' for m"],
     [
       `${BASE} metric_tags { key: "a" value: "${'x'.repeat(1025)}" }`,
-      "metric tag 'a' has 1025 characters for m, at most 1024 are allowed"
+      "metric tag 'a' has 1025 characters for m, at most 1024 are allowed",
     ],
     [
       `${BASE} ${Array.from({ length: 65 }, (_, i) => `metric_tags { key: "${i}" value: "x" }`).join(' ')}`,
-      '65 metric_tags for m, at most 64 are allowed'
+      '65 metric_tags for m, at most 64 are allowed',
     ],
     ...['cost-center', '_a', 'ü', 'a"} 1\\nforged 1'].map((key): [string, string] => [
       `${BASE} metric_tags { key: '${key}' value: "x" }`,
@@ -38,11 +38,11 @@ describe('C-01 fields', () => {
     [`${BASE} metric_tags { key: "cost_center" value: "a-b\\"ü" } metric_tags { key: "1" value: "" }`, 'ok'],
     [
       'name: "m" platform: "ensemble" backend: "b"',
-      "Ensemble model 'm' must have platform type 'ensemble' and empty backend type"
+      "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
     ],
     [
       `${ONNX} platform: "tensorrt_plan"`,
-      `unexpected 'platform' and 'backend' pair, got:tensorrt_plan, onnxruntime${PAIR}`
+      `unexpected 'platform' and 'backend' pair, got:tensorrt_plan, onnxruntime${PAIR}`,
     ],
     [`${ONNX} platform: "onnx"`, `unexpected 'platform' and 'backend' pair, got:onnx, onnxruntime${PAIR}`],
     ['name: "m" backend: "python" platform: "anything"', 'ok'],
@@ -54,7 +54,7 @@ describe('C-01 fields', () => {
     ['name: "m" platform: "ensemble"', 'ensemble scheduling must be set for ensemble m whose platform is ensemble'],
     [
       `${BASE} ensemble_scheduling { }`,
-      "ensemble scheduling cannot be set for model 'm' whose platform is not ensemble"
+      "ensemble scheduling cannot be set for model 'm' whose platform is not ensemble",
     ],
     [
       `${BASE} model_transaction_policy { decoupled: true } response_cache { enable: true }`,
@@ -64,19 +64,19 @@ describe('C-01 fields', () => {
     [`${BASE} model_metrics { metric_control { } }`, "metric control must specify 'metric_identifier'"],
     [
       `${BASE} model_metrics { metric_control { metric_identifier { } } }`,
-      "metric identifier must specify non-empty 'family'"
+      "metric identifier must specify non-empty 'family'",
     ],
     [
       `${BASE} model_metrics { metric_control { metric_identifier { family: "f" } } }`,
-      "metric control must specify 'histogram_options'"
+      "metric control must specify 'histogram_options'",
     ],
     [
       `${BASE} model_metrics { metric_control { metric_identifier { family: "f" } histogram_options { } } }`,
-      "histogram options must specify non-empty 'buckets'"
+      "histogram options must specify non-empty 'buckets'",
     ],
     [
       `${BASE} model_metrics { metric_control { metric_identifier { family: "f" } histogram_options { buckets: 1 } } }`,
-      'ok'
+      'ok',
     ],
   ]
   test.each(cases)('%j', (text, expected) => expect(complaint(text)).toBe(expected))
@@ -107,21 +107,21 @@ describe('C-22 dynamic batching', () => {
     ['priority_levels: 2 default_priority_level: 3', 'default priority level must be in range [1, 2] for m'],
     [
       'priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 5 value { } }',
-      'priority queue policy must have priority level in range [1, 2] for m'
+      'priority queue policy must have priority level in range [1, 2] for m',
     ],
     ['priority_queue_policy { key: 5 value { } }', 'ok'],
     [
       'priority_levels: 2 default_priority_level: 1 preserve_ordering: true',
-      "Only one priority level is allowed when 'preserve_ordering' is true for m"
+      "Only one priority level is allowed when 'preserve_ordering' is true for m",
     ],
     [
       'preserve_ordering: true default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 }',
-      "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for m"
+      "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for m",
     ],
     [
       'preserve_ordering: true priority_queue_policy { key: 1 value { timeout_action: DELAY ' +
         'default_timeout_microseconds: 5 } }',
-      "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for m"
+      "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for m",
     ],
     ['preserve_ordering: true default_queue_policy { timeout_action: DELAY }', 'ok'],
   ]
@@ -140,18 +140,18 @@ describe('C-23 sequence batching', () => {
     [SEQ('control_input { }'), 'sequence batching control tensor must have a name for m'],
     [
       SEQ('control_input [ { name: "S" }, { name: "S" } ]'),
-      "sequence batching control tensor 'S' is specified for multiple control kinds for m"
+      "sequence batching control tensor 'S' is specified for multiple control kinds for m",
     ],
     [
       SEQ(
         'control_input [ { name: "S" control { kind: CONTROL_SEQUENCE_END bool_false_true: [0, 1] } }, { ' +
           'name: "T" control { kind: CONTROL_SEQUENCE_END bool_false_true: [0, 1] } } ]',
       ),
-      'sequence batching specifies multiple CONTROL_SEQUENCE_END tensors for m'
+      'sequence batching specifies multiple CONTROL_SEQUENCE_END tensors for m',
     ],
     [
       CONTROL('CONTROL_SEQUENCE_END', ''),
-      `sequence batching must specify either ${LISTS} for CONTROL_SEQUENCE_END for m`
+      `sequence batching must specify either ${LISTS} for CONTROL_SEQUENCE_END for m`,
     ],
     [
       CONTROL('CONTROL_SEQUENCE_READY', 'int32_false_true: [0, 1] fp32_false_true: [0, 1]'),
@@ -160,15 +160,15 @@ describe('C-23 sequence batching', () => {
     ],
     [
       CONTROL('CONTROL_SEQUENCE_START', 'int32_false_true: [0, 1, 2]'),
-      "sequence batching control 'int32_false_true' must have exactly 2 entries for CONTROL_SEQUENCE_START for m"
+      "sequence batching control 'int32_false_true' must have exactly 2 entries for CONTROL_SEQUENCE_START for m",
     ],
     [
       CONTROL('CONTROL_SEQUENCE_START', 'fp32_false_true: 0'),
-      "sequence batching control 'fp32_false_true' must have exactly 2 entries for CONTROL_SEQUENCE_START for m"
+      "sequence batching control 'fp32_false_true' must have exactly 2 entries for CONTROL_SEQUENCE_START for m",
     ],
     [
       CONTROL('CONTROL_SEQUENCE_CORRID', 'int32_false_true: [0, 1] data_type: TYPE_INT32'),
-      `sequence batching must not specify either ${LISTS} for CONTROL_SEQUENCE_CORRID for m`
+      `sequence batching must not specify either ${LISTS} for CONTROL_SEQUENCE_CORRID for m`,
     ],
     [
       CONTROL('CONTROL_SEQUENCE_CORRID', 'data_type: TYPE_FP32'),
@@ -179,19 +179,19 @@ describe('C-23 sequence batching', () => {
     [SEQ('oldest { preferred_batch_size: 0 }'), 'sequence batching preferred batch size must be positive for m'],
     [
       SEQ('oldest { preferred_batch_size: 9 }'),
-      'sequence batching preferred batch size must be <= max batch size for m'
+      'sequence batching preferred batch size must be <= max batch size for m',
     ],
     [
       SEQ('direct { minimum_slot_utilization: 1.5 }'),
-      'sequence batching minimum slot utilization must be in range (0.0, 1.0] for m'
+      'sequence batching minimum slot utilization must be in range (0.0, 1.0] for m',
     ],
     [
       SEQ('direct { minimum_slot_utilization: -0.1 }'),
-      'sequence batching minimum slot utilization must be in range (0.0, 1.0] for m'
+      'sequence batching minimum slot utilization must be in range (0.0, 1.0] for m',
     ],
     [
       SEQ('direct { minimum_slot_utilization: nan }'),
-      'sequence batching minimum slot utilization must be in range (0.0, 1.0] for m'
+      'sequence batching minimum slot utilization must be in range (0.0, 1.0] for m',
     ],
     [SEQ('direct { minimum_slot_utilization: 0 }'), 'ok'],
   ]
@@ -207,25 +207,25 @@ describe('C-24 initial states, at load', () => {
     [state(''), 'ok'],
     [
       state(good + good),
-      "initial_state field for state input 'I' must contain exactly one or zero element. Found '2' elements."
+      "initial_state field for state input 'I' must contain exactly one or zero element. Found '2' elements.",
     ],
     [
       state(good.replace('INT32', 'FP32')),
-      "The data type used for 'initial_state' field of state 'I' does not match the state data type."
+      "The data type used for 'initial_state' field of state 'I' does not match the state data type.",
     ],
     [state(good.replace('"z"', '""')), "Field 'name' must be set when using initial_state for state input 'I'."],
     [state(good, state(good)), "State input name 'I' specified more than once."],
     [
       state(good.replace('2, 3', '2')),
-      "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input 'I'. 1 != 2"
+      "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input 'I'. 1 != 2",
     ],
     [
       state(good.replace('2, 3', '2, -1')),
-      "'initial_state' field for state input name 'I' contains variable dimensions."
+      "'initial_state' field for state input name 'I' contains variable dimensions.",
     ],
     [
       state(good.replace('2, 3', '4, 3')),
-      "'initial_state' dim for input name 'I' doesn't match 'state' dim description. 4 != 2"
+      "'initial_state' dim for input name 'I' doesn't match 'state' dim description. 4 != 2",
     ],
     [state(good.replace('zero_data: true', '')), "initial_state setting expects state'I' to have state_data set"],
   ]
@@ -251,43 +251,43 @@ describe('C-06, C-07, C-12 inputs and outputs', () => {
     [input('dims: 2 reshape { }'), "model input 'A' has different size for dims and reshape for m"],
     [
       output('dims: 1 reshape { }'),
-      "model output 'A' cannot have empty reshape for non-batching model as scalar tensors are not supported for m"
+      "model output 'A' cannot have empty reshape for non-batching model as scalar tensors are not supported for m",
     ],
     [
       output('dims: [3, 0]'),
-      "model output 'A' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m"
+      "model output 'A' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m",
     ],
     [
       input('dims: 4 reshape { shape: [-2] }'),
-      "model input 'A' reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension for m"
+      "model input 'A' reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension for m",
     ],
     [input('dims: 4 reshape { shape: -1 }'), "model input 'A' has different size for dims and reshape for m"],
     [
       input('dims: [-1, 2] reshape { shape: [-1, -1] }'),
-      "model input 'A' has different number of variable-size dimensions for dims and reshape for m"
+      "model input 'A' has different number of variable-size dimensions for dims and reshape for m",
     ],
     [
       input('dims: [2, -1, 6] reshape { shape: [6, -1, 2] }'),
-      "model input 'A' has different size for dims and reshape for m"
+      "model input 'A' has different size for dims and reshape for m",
     ],
     [
       input('dims: [9223372036854775807, 2] reshape { shape: 1 }'),
-      "element count for tensor 'A dims' exceeds maximum size of 9223372036854775807 for m"
+      "element count for tensor 'A dims' exceeds maximum size of 9223372036854775807 for m",
     ],
     [
       input('dims: 2 reshape { shape: [9223372036854775807, 2] }'),
-      "element count for tensor 'A reshape' exceeds maximum size of 9223372036854775807 for m"
+      "element count for tensor 'A reshape' exceeds maximum size of 9223372036854775807 for m",
     ],
     [
       input('dims: 2 is_non_linear_format_io: true'),
-      'Non-linear IO format is only supported for the TensorRT platform for m'
+      'Non-linear IO format is only supported for the TensorRT platform for m',
     ],
     [trt('dims: 2 is_non_linear_format_io: true'), 'Non-linear IO format input requires 3 dims for m'],
     [trt('dims: [1, 2, 3] is_non_linear_format_io: true is_shape_tensor: true'), 'ok'],
     [scatter('target_name: "B" source_input: "A"'), 'ok'],
     [
       scatter('target_name: "B"'),
-      "batch output kind 'BATCH_SCATTER_WITH_INPUT_SHAPE' expects 1 source input, got 0 for m"
+      "batch output kind 'BATCH_SCATTER_WITH_INPUT_SHAPE' expects 1 source input, got 0 for m",
     ],
     [scatter('target_name: "C" source_input: "A"'), "unknown target output name 'C' for m"],
     [scatter('target_name: "B" source_input: "C"'), "unknown source input name 'C' for m"],
@@ -324,23 +324,23 @@ describe('S-26 ensembles, without their composing models', () => {
     [ensemble(['X'], ['Y'], step(['X'], [])), "must specify 'output_map' in step 0 of ensemble 'e'"],
     [
       ensemble(['X'], ['Y'], good + good),
-      "ensemble tensor 'Y' can appear in an output map only once for ensemble 'e' step 1"
+      "ensemble tensor 'Y' can appear in an output map only once for ensemble 'e' step 1",
     ],
     [ensemble(['X', 'W'], ['Y'], good), "ensemble input 'W' for ensemble e' is not used"],
     [ensemble(['X'], ['Y', 'Z'], good), "ensemble output 'Z' for ensemble e' is not used"],
     [
       ensemble(['X'], ['Y'], step(['X', 't'], ['Y'])),
-      "output 'Y' for ensemble 'e' is not written: at least one of its depending tensors, 't', is not connected"
+      "output 'Y' for ensemble 'e' is not written: at least one of its depending tensors, 't', is not connected",
     ],
     [
       ensemble(['X'], ['Y'], step(['X', 't'], ['Y']) + step(['Y'], ['t'])),
-      "output 'Y' for ensemble 'e' is not written: at least one of its depending tensors, 't', is not connected"
+      "output 'Y' for ensemble 'e' is not written: at least one of its depending tensors, 't', is not connected",
     ],
     [ensemble(['X'], ['X'], step(['X'], ['X'])), 'ok'],
     [ensemble(['X'], ['Y'], good + step(['Y'], ['X'])), 'ok'],
     [
       ensemble(['X'], ['X'], step(['X'], ['X']) + step(['X'], ['X'])),
-      "ensemble tensor 'X' can appear in an output map only once for ensemble 'e' step 1"
+      "ensemble tensor 'X' can appear in an output map only once for ensemble 'e' step 1",
     ],
     [ensemble(['X'], ['Y'], step(['X', 'Y'], ['Y'])), "output 'Y' for ensemble 'e' is not written"],
     [

@@ -36,7 +36,11 @@ function load(url: string, model: string, clients: number, values = [1]): () => 
   const path = `${url}/v2/models/${encodeURIComponent(model)}/infer`
   const client = async (): Promise<void> => {
     // A test that failed does not end its load, and the server ends before it.
-    while (!end.signal.aborted) await fetch(path, { method: 'POST', body }).then((one) => one.text(), () => end.abort())
+    while (!end.signal.aborted)
+      await fetch(path, { method: 'POST', body }).then(
+        (one) => one.text(),
+        () => end.abort(),
+      )
   }
   const all = Array.from({ length: clients }, client)
   return async () => {
@@ -69,7 +73,10 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     identity('models', HOSTILE, 1)
     writeModel(join(work, 'models'), 'broken', { config: 'backend: "nothing"\nmax_batch_size: 0\n' })
     server = await TestServer.start(join(work, 'models'), [
-      '--model-control-mode=explicit', '--load-model=*', '--exit-on-error=false', '--strict-readiness=false',
+      '--model-control-mode=explicit',
+      '--load-model=*',
+      '--exit-on-error=false',
+      '--strict-readiness=false',
     ])
     browser = startChromium(join(work, 'profile'))
   }, 60_000)
@@ -103,12 +110,14 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
       .find((one) => /^slow.*in the queue: \\d wait, and its only instance is busy/.test(one))`)
     expect(found).toMatch(/^slow A request takes \d{3} ms, \d{3} ms of it in the queue/)
     // The slow one is the first that serves, with its numbers.
-    expect(await tab.until(`document.querySelectorAll('.models .state.good')[0]?.closest('tr').innerText`))
-      .toMatch(/^slow\s+1\s+serves\s+\d\s+1\d/)
+    expect(await tab.until(`document.querySelectorAll('.models .state.good')[0]?.closest('tr').innerText`)).toMatch(
+      /^slow\s+1\s+serves\s+\d\s+1\d/,
+    )
     await tab.run(`[...document.querySelectorAll('.finding .name')].find((one) => one.textContent === 'slow').click()`)
     await tab.until(text('.advice'))
-    expect(await tab.run(text('.advice')))
-      .toMatch(/^instances from 1 to \d.*instance_group.*now:.*expected: \d+ requests/)
+    expect(await tab.run(text('.advice'))).toMatch(
+      /^instances from 1 to \d.*instance_group.*now:.*expected: \d+ requests/,
+    )
     expect(await tab.run(text('.why .phases'))).toMatch(/^\d+ ms waiting in the queue/)
     await stop()
   })
@@ -116,11 +125,13 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
   test('asks no other server, and keeps the key nowhere', async () => {
     const tab = await open()
     await tab.until(text('.findings'))
-    expect(await tab.run(`({
+    expect(
+      await tab.run(`({
       others: performance.getEntriesByType('resource').map(({ name }) => name)
         .filter((name) => !name.startsWith(location.origin) && !name.startsWith('data:')),
       kept: [localStorage.length, sessionStorage.length, document.cookie],
-    })`)).toEqual({ others: [], kept: [0, 0, ''] })
+    })`),
+    ).toEqual({ others: [], kept: [0, 0, ''] })
   })
 
   test('breaks no rule of axe, in light and dark, on a phone and with a model open', async () => {
@@ -182,8 +193,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     const stop = load(server.url, 'quick', 1)
     await tab.until(`/[1-9]/.test(${text('dialog .tile b')})`)
     await tab.run(press('Unload'))
-    expect(await tab.until(text('#ask')))
-      .toMatch(/^Unload quick\? It answers [\d.,]+ requests? per second, which will fail\.$/)
+    expect(await tab.until(text('#ask'))).toMatch(
+      /^Unload quick\? It answers [\d.,]+ requests? per second, which will fail\.$/,
+    )
     expect(await violations(tab)).toEqual([])
     expect(await (await fetch(`${server.url}/v2/models/quick/ready`)).status).toBe(200)
     await stop()
@@ -202,8 +214,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     })()`)
     await settings.until(`!document.querySelector('#load-name + button').disabled`)
     await settings.run(`document.querySelector('#load-name + button').click()`)
-    expect(await settings.until(text('form .outcome.bad')))
-      .toMatch(/^load failed for model 'broken': .* unable to find backend library for backend 'nothing'/)
+    expect(await settings.until(text('form .outcome.bad'))).toMatch(
+      /^load failed for model 'broken': .* unable to find backend library for backend 'nothing'/,
+    )
   })
 
   test('changes settings of the log, and shows what was changed', async () => {
@@ -217,8 +230,10 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     await tab.until(`!${level}.form.querySelector('button').disabled`)
     await tab.run(`${level}.form.querySelector('button').click()`)
     await tab.until(`${level}.form.querySelector('.outcome').textContent === 'Log: changed.'`)
-    expect(await (await fetch(`${server.url}/v2/logging`)).json())
-      .toMatchObject({ log_verbose_level: 1, log_info: true })
+    expect(await (await fetch(`${server.url}/v2/logging`)).json()).toMatchObject({
+      log_verbose_level: 1,
+      log_info: true,
+    })
     await fetch(`${server.url}/v2/logging`, { method: 'POST', body: '{"log_verbose_level":0}' })
   })
 
@@ -229,8 +244,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     await tab.until(row)
     await tab.run(`${row}.click()`)
     await tab.until(`${text('#panel-title')} === ${JSON.stringify(HOSTILE)}`)
-    expect(await tab.run(`[...document.querySelectorAll('dialog button')].map((one) => one.textContent.trim())`))
-      .toEqual(['×'])
+    expect(
+      await tab.run(`[...document.querySelectorAll('dialog button')].map((one) => one.textContent.trim())`),
+    ).toEqual(['×'])
     expect(await tab.run(text('dialog'))).toContain('only gRPC can load, unload, explain and try it')
     expect(await tab.run(`[document.querySelectorAll('img').length, document.title === '1']`)).toEqual([0, false])
   })
@@ -238,11 +254,11 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
   test('closes its stream while it is hidden, and continues when it is seen again', async () => {
     const tab = await open()
     await tab.until(`${text('.status .state')} === 'ready'`)
-    const consoles = async () => /^nereid_consoles (\d+)/m.exec(
-      await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
-    )?.[1]
+    const consoles = async () =>
+      /^nereid_consoles (\d+)/m.exec(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text())?.[1]
     const before = Number(await consoles())
-    const hide = (hidden: boolean) => tab.run(`(() => {
+    const hide = (hidden: boolean) =>
+      tab.run(`(() => {
       Object.defineProperty(document, 'hidden', { value: ${hidden}, configurable: true })
       document.dispatchEvent(new Event('visibilitychange'))
     })()`)
@@ -259,8 +275,9 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     const tab = await open('/console', { at: first })
     await tab.until(`${text('.status .state')} === 'ready'`)
     await first.stop()
-    expect(await tab.until(`/no connection/.test(${text('.status .state')}) && ${text('.status .state')}`))
-      .toMatch(/^was draining; no connection since \d\d:\d\d:\d\d, trying again$/)
+    expect(await tab.until(`/no connection/.test(${text('.status .state')}) && ${text('.status .state')}`)).toMatch(
+      /^was draining; no connection since \d\d:\d\d:\d\d, trying again$/,
+    )
     expect(await violations(tab)).toEqual([])
     expect(await tab.run('document.title')).toMatch(/^offline – triton/)
     expect(await tab.run(`document.body.textContent`)).not.toMatch(/Nothing stands out|Failed to fetch/)
@@ -277,11 +294,15 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     const make = (scope: string) =>
       spawnSync(process.execPath, [main, 'key', `--name=${scope.slice(0, 3)}`, `--scope=${scope}`, keys], {
         encoding: 'utf8',
-      }).stdout.trim().split(/\s+/).at(-1) ?? ''
+      })
+        .stdout.trim()
+        .split(/\s+/)
+        .at(-1) ?? ''
     const [reads, all] = [make('inference'), make('all')]
     const guarded = await TestServer.start(join(work, 'models'), [`--keys-file=${keys}`, '--exit-on-error=false'])
     const tab = await open('/console', { at: guarded })
-    const type = (key: string) => tab.run(`(() => {
+    const type = (key: string) =>
+      tab.run(`(() => {
       const field = document.querySelector('#key')
       field.value = ${JSON.stringify(key)}
       field.dispatchEvent(new Event('input', { bubbles: true }))
@@ -292,18 +313,22 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     const without = await tab.run(text('.key [role=alert]'))
     await type(reads)
     const alert = text('.key [role=alert]')
-    expect(await tab.until(`${alert} !== ${JSON.stringify(without)} && ${alert}`))
-      .toMatch(/permission|scope|may not/)
+    expect(await tab.until(`${alert} !== ${JSON.stringify(without)} && ${alert}`)).toMatch(/permission|scope|may not/)
     await type(all)
     await tab.until(text('.findings'))
     // The key stays, from one view to another and back.
-    for (const [path, shown] of [['/docs', 'main details'], ['/', 'main table'], ['/console', '.findings']] as const) {
+    for (const [path, shown] of [
+      ['/docs', 'main details'],
+      ['/', 'main table'],
+      ['/console', '.findings'],
+    ] as const) {
       await tab.run(`document.querySelector('header nav a[href="${path}"]').click()`)
       await tab.until(`location.pathname === '${path}' && ${text(shown)}`)
       expect(await tab.run(`document.querySelector('.key')`)).toBe(null)
     }
-    expect(await tab.run(`JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])`))
-      .not.toContain(all)
+    expect(
+      await tab.run(`JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])`),
+    ).not.toContain(all)
     await guarded.stop()
   })
 
@@ -333,8 +358,11 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
       .find((one) => one.textContent === '${label}').click()`
     await tab.run(go('Console'))
     await tab.until(text('.findings'))
-    expect(await tab.run(`[location.pathname, window.sameProgram, document.activeElement.tagName]`))
-      .toEqual(['/console', true, 'H1'])
+    expect(await tab.run(`[location.pathname, window.sameProgram, document.activeElement.tagName]`)).toEqual([
+      '/console',
+      true,
+      'H1',
+    ])
     await tab.run(go('HTTP API'))
     await tab.until(text('main details'))
     await tab.until(`document.activeElement.tagName === 'H1'`)
@@ -356,12 +384,15 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
       await tab.until(text('dialog .why, dialog .empty'))
       await tab.run(`[...document.querySelectorAll('dialog details')].forEach((one) => { one.open = true })`)
       await tab.until(text('.config'))
-      expect(await tab.run(`(() => {
+      expect(
+        await tab.run(`(() => {
         const code = document.querySelector('.config')
         code.textContent = 'x'.repeat(2000)
         const panel = document.querySelector('dialog')
         return [panel.scrollWidth - panel.clientWidth, code.scrollWidth > code.clientWidth]
-      })()`), String(width)).toEqual([0, true])
+      })()`),
+        String(width),
+      ).toEqual([0, true])
     }
   })
 
@@ -370,14 +401,20 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     identity('models', name, 1)
     await fetch(`${server.url}/v2/repository/models/${name}/load`, { method: 'POST', body: '{}' })
     const stop = load(server.url, name, 1)
-    for (const [path, table] of [['/console', '[aria-labelledby=slowest]'], ['/', 'main']] as const) {
+    for (const [path, table] of [
+      ['/console', '[aria-labelledby=slowest]'],
+      ['/', 'main'],
+    ] as const) {
       const tab = await open(path)
       const own = `[...document.querySelectorAll('${table} td :is(a, .name, time)')]`
       // Slower requests of other tests may be all that the console lists.
       await tab.until(path === '/' ? `${own}.some((one) => one.textContent === '${name}')` : `${own}.length > 1`)
       // A name that has spaces may break at them.
-      expect(await tab.run(`${own}.filter((one) => !/ /.test(one.textContent) && (one.getClientRects().length > 1 ||
-        one.getBoundingClientRect().height > 24)).map((one) => one.textContent)`), path).toEqual([])
+      expect(
+        await tab.run(`${own}.filter((one) => !/ /.test(one.textContent) && (one.getClientRects().length > 1 ||
+        one.getBoundingClientRect().height > 24)).map((one) => one.textContent)`),
+        path,
+      ).toEqual([])
     }
     await stop()
   })
@@ -402,8 +439,10 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     while (seen.length < ROWS) {
       await tab.press('Tab')
       // The rows in sight are drawn once the table has scrolled.
-      const name = String(await tab.run(`new Promise((done) =>
-        requestAnimationFrame(() => requestAnimationFrame(() => done(document.activeElement.textContent))))`))
+      const name = String(
+        await tab.run(`new Promise((done) =>
+        requestAnimationFrame(() => requestAnimationFrame(() => done(document.activeElement.textContent))))`),
+      )
       expect(name).toBe(`row-${String(seen.length).padStart(3, '0')}`)
       seen.push(name)
     }

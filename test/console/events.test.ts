@@ -20,12 +20,19 @@ function check(text: string, expected: [name: string, data: string][]): void {
 
 describe('events', () => {
   test('have a name and data, and end with an empty line', () => {
-    check('event: now\ndata: {"waiting":3}\n\nevent: index\ndata: []\n\n', [['now', '{"waiting":3}'], ['index', '[]']])
+    check('event: now\ndata: {"waiting":3}\n\nevent: index\ndata: []\n\n', [
+      ['now', '{"waiting":3}'],
+      ['index', '[]'],
+    ])
     check('data: 1\n\ndata: 2', [['message', '1']])
   })
 
   test('may end their lines with CR, LF or both', () => {
-    check('event: a\r\ndata: 1\r\n\r\nevent: b\rdata: 2\r\revent: c\ndata: 3\n\n', [['a', '1'], ['b', '2'], ['c', '3']])
+    check('event: a\r\ndata: 1\r\n\r\nevent: b\rdata: 2\r\revent: c\ndata: 3\n\n', [
+      ['a', '1'],
+      ['b', '2'],
+      ['c', '3'],
+    ])
   })
 
   test('join lines of data, and leave only one blank after the colon out', () => {

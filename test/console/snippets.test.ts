@@ -10,7 +10,12 @@ import type { Tensor } from '../../client/src/tensor.js'
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
 import { Api } from '../../src/console/api.js'
 import {
-  LANGUAGES, snippetOf, textSnippetOf, type Language, type Role, type Sample,
+  LANGUAGES,
+  snippetOf,
+  textSnippetOf,
+  type Language,
+  type Role,
+  type Sample,
 } from '../../src/console/snippets.js'
 import { infer, requestOf } from '../../src/console/try/call.js'
 import { NO_OPTIONS, fieldsOf, inputOf, type Field, type Options } from '../../src/console/try/fields.js'
@@ -23,7 +28,8 @@ const PYTHON = process.env['NEREID_TEST_PYTHON'] ?? join(ROOT, '.venv/bin/python
 const directory = mkdtempSync(join(tmpdir(), 'nereid-console-'))
 const repository = join(directory, 'main')
 const PNG = Buffer.from(
-  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==', 'base64',
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==',
+  'base64',
 )
 let server: TestServer
 
@@ -66,15 +72,23 @@ const RUNNERS: Readonly<Record<Language, (program: string) => Printed>> = {
     const body = text === '' ? readFileSync(join(directory, 'answer.bin')).toString('latin1') : text
     const answer = parseJson(text === '' ? body.slice(0, body.indexOf(']}') + 2) : body) as Answer
     return answer.outputs.map(({ name, datatype, shape, data }) => [
-      name, datatype, shape,
+      name,
+      datatype,
+      shape,
       // Bytes of an answer with binary data follow its JSON.
-      data === undefined ? [body.slice(body.indexOf(']}') + 2)]
-        : datatype === 'BYTES' ? data.map((one) => Buffer.from(one as string).toString('hex')) : data,
+      data === undefined
+        ? [body.slice(body.indexOf(']}') + 2)]
+        : datatype === 'BYTES'
+          ? data.map((one) => Buffer.from(one as string).toString('hex'))
+          : data,
     ])
   },
   Python: (program) => {
     const more = [
-      '', 'import json', 'print("ANSWER", json.dumps([', '    [o["name"], o["datatype"], o["shape"],',
+      '',
+      'import json',
+      'print("ANSWER", json.dumps([',
+      '    [o["name"], o["datatype"], o["shape"],',
       '     [e.hex() if isinstance(e, bytes) else e for e in result.as_numpy(o["name"]).flatten().tolist()]]',
       '    for o in result.get_response()["outputs"]]))',
     ]
@@ -106,7 +120,8 @@ function run(command: string, args: string[], env: NodeJS.ProcessEnv = {}): stri
 /** Runs as a module below the package, whose parts it imports by name. Files are in another place. */
 const script = (program: string, env: NodeJS.ProcessEnv = {}): string =>
   execFileSync(
-    process.execPath, ['--input-type=module', '-e', `process.chdir(${JSON.stringify(directory)})\n${program}`],
+    process.execPath,
+    ['--input-type=module', '-e', `process.chdir(${JSON.stringify(directory)})\n${program}`],
     { cwd: ROOT, encoding: 'utf8', env: { ...process.env, ...env } },
   )
 
@@ -122,7 +137,9 @@ const printed = (outputs: readonly Tensor[]): Printed =>
   })
 
 async function sample(
-  model: string, change: Readonly<Record<string, Partial<Field>>> = {}, options: Partial<Options> = {},
+  model: string,
+  change: Readonly<Record<string, Partial<Field>>> = {},
+  options: Partial<Options> = {},
 ): Promise<Sample> {
   const metadata = (await api.json(`/v2/models/${model}`)) as ModelMetadata
   const read = (await api.json(`/v2/models/${model}/config`)) as Parameters<typeof fieldsOf>[1]
@@ -194,7 +211,10 @@ describe('curl, Python and TypeScript give the answer of the page', () => {
   })
 
   test('for FP16 and BF16, of which JSON has no form: curl gets a file', async () => {
-    for (const [model, hex] of [['id_fp16', '003800c0'], ['id_bf16', '003f00c0']] as const) {
+    for (const [model, hex] of [
+      ['id_fp16', '003800c0'],
+      ['id_bf16', '003f00c0'],
+    ] as const) {
       const made = await sample(model, { INPUT0: { text: '0.5, -2' } })
       await check(made, ['Python', 'TypeScript'])
       const [[name, , shape, bytes] = []] = RUNNERS.curl(snippetOf('curl', made))
@@ -215,7 +235,10 @@ test('programs of a stream print its responses', async () => {
   const made = { ...(await sample('repeat', change)), isStream: true, grpcPort: server.grpcPort }
   const events = run('sh', ['-c', snippetOf('curl', made)]).matchAll(/^data: (.*)$/gm)
   const data = [...events].map(([, one]) => JSON.parse(one ?? '') as { OUT: number; IDX: number })
-  expect(data.map(({ OUT, IDX }) => [OUT, IDX])).toEqual([[7, 0], [8, 1]])
+  expect(data.map(({ OUT, IDX }) => [OUT, IDX])).toEqual([
+    [7, 0],
+    [8, 1],
+  ])
   const python = snippetOf('Python', made)
   expect(snippetOf('Python', { ...made, grpcPort: undefined })).toContain('127.0.0.1:8001')
   expect(() => snippetOf('Python', { ...made, grpcPort: 0 })).toThrow(/runs without it/)
@@ -228,12 +251,18 @@ test('programs of text models give vectors, scores and classes', async () => {
   const [text, lines] = ['the cat\'s "house"', ['a dog', 'paris']]
   const of = (role: Role, language: Language) =>
     textSnippetOf(language, {
-      origin: server.url, role, model: role === 'classify' ? 'labels' : role, text, lines, hasKey: false,
+      origin: server.url,
+      role,
+      model: role === 'classify' ? 'labels' : role,
+      text,
+      lines,
+      hasKey: false,
     })
   const runAll = (role: Role): [Record<string, unknown>[], string] => [
-    [JSON.parse(run('sh', ['-c', of(role, 'curl')])), JSON.parse(
-      run(PYTHON, ['-c', of(role, 'Python').replace('json.load(answer)', 'json.dumps(json.load(answer))')]),
-    )] as Record<string, unknown>[],
+    [
+      JSON.parse(run('sh', ['-c', of(role, 'curl')])),
+      JSON.parse(run(PYTHON, ['-c', of(role, 'Python').replace('json.load(answer)', 'json.dumps(json.load(answer))')])),
+    ] as Record<string, unknown>[],
     script(of(role, 'TypeScript')),
   ]
   const input = [text, ...lines]
@@ -265,8 +294,12 @@ test('a program has no key: it reads NEREID_KEY', async () => {
     for (const language of LANGUAGES) {
       const program = snippetOf(language, made)
       expect(program).not.toContain('secret')
-      const text = language === 'curl' ? run('sh', ['-c', program], env)
-        : language === 'Python' ? run(PYTHON, ['-c', program], env) : script(program, env)
+      const text =
+        language === 'curl'
+          ? run('sh', ['-c', program], env)
+          : language === 'Python'
+            ? run(PYTHON, ['-c', program], env)
+            : script(program, env)
       expect(text).toMatch(/OUTPUT0/)
       expect(text).not.toMatch(/error/i)
     }

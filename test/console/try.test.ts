@@ -81,7 +81,12 @@ test('what does not fit is named with the input', () => {
   expect(wrong(field('FP32', [-1], { text: '1e-60' }))).toThrow(/does not hold 1e-60: it would become 0/)
   expect(sent(field('FP32', [-1], { text: '16777216 0.1 -0' }))[2]).toEqual([16777216, Math.fround(0.1), -0])
   expect(() => parametersOf('a')).toThrow("'a' is no parameter: write name=value")
-  expect(parametersOf('a = 1\n\nb=true\nc=x=y\nd=')).toEqual([['a', 1], ['b', true], ['c', 'x=y'], ['d', '']])
+  expect(parametersOf('a = 1\n\nb=true\nc=x=y\nd=')).toEqual([
+    ['a', 1],
+    ['b', true],
+    ['c', 'x=y'],
+    ['d', ''],
+  ])
 })
 
 const floats = (datatype: 'FP32' | 'FP64', values: number[], shape = [values.length]) => {
@@ -104,7 +109,13 @@ test('large tensors are summed up, NaN apart', () => {
   const { text, summary } = numbersShown(floats('FP32', values))
   expect(text.startsWith('NaN, 1, 2, 3')).toBe(true)
   expect(text.endsWith('31, …')).toBe(true)
-  expect(summary).toEqual([['elements', '1,000'], ['min', '1'], ['max', '999'], ['mean', '500'], ['NaN', '1']])
+  expect(summary).toEqual([
+    ['elements', '1,000'],
+    ['min', '1'],
+    ['max', '999'],
+    ['mean', '500'],
+    ['NaN', '1'],
+  ])
 })
 
 test('elements of BYTES are texts, images or bytes, and long ones are cut', () => {
@@ -130,9 +141,11 @@ test('an endless stream takes bounded memory: the last 1,000 responses and the e
 test('an example has what a schema requires, and a tensor has the elements of its shape', () => {
   const schemas = {
     Tensor: {
-      type: 'object', required: ['name', 'shape'],
+      type: 'object',
+      required: ['name', 'shape'],
       properties: {
-        name: { const: 'X' }, data: { type: 'array', items: { anyOf: [{ type: 'integer', minimum: -5, maximum: 9 }] } },
+        name: { const: 'X' },
+        data: { type: 'array', items: { anyOf: [{ type: 'integer', minimum: -5, maximum: 9 }] } },
         shape: { type: 'array', prefixItems: [{ type: 'integer', minimum: 1 }, { const: 3 }] },
       },
     },

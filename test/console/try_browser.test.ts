@@ -16,8 +16,7 @@ const PHONE = 360
 /** A model whose name would run as a script in a page that parses names. */
 const HOSTILE = '<img src=x onerror=document.title=1>'
 /** One red pixel. */
-const PNG =
-  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC'
+const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC'
 const SEQUENCE = `sequence_batching { control_input [
   { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
   { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] } ] }\n`
@@ -139,17 +138,25 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     await tab.until("document.querySelector('.input img')?.naturalWidth === 1")
     await send(tab)
     await tab.until("document.querySelector('.answer img').naturalWidth === 1")
-    expect(await tab.run("document.querySelector('.answer img').alt"))
-      .toMatch(/^element 0 of OUTPUT0: image\/png, \d+ bytes$/)
+    expect(await tab.run("document.querySelector('.answer img').alt")).toMatch(
+      /^element 0 of OUTPUT0: image\/png, \d+ bytes$/,
+    )
   })
 
   test('responses of a decoupled model come one by one, and a stream can be stopped', async () => {
     const tab = await tryModel('repeat')
-    for (const [name, value] of [['IN', '7 8 9'], ['DELAY', '0 0 0'], ['WAIT', '0']] as const)
+    for (const [name, value] of [
+      ['IN', '7 8 9'],
+      ['DELAY', '0 0 0'],
+      ['WAIT', '0'],
+    ] as const)
       await fill(tab, `${name}: values`, value)
     expect(await send(tab, "document.querySelectorAll('.events li').length === 3")).toMatch(/3 responses/)
-    expect(await tab.run("[...document.querySelectorAll('.events code')].map((one) => one.textContent)"))
-      .toEqual(['{"IDX":0,"OUT":7}', '{"IDX":1,"OUT":8}', '{"IDX":2,"OUT":9}'])
+    expect(await tab.run("[...document.querySelectorAll('.events code')].map((one) => one.textContent)")).toEqual([
+      '{"IDX":0,"OUT":7}',
+      '{"IDX":1,"OUT":8}',
+      '{"IDX":2,"OUT":9}',
+    ])
     expect(await tab.until("document.querySelector('.answer .record')?.textContent")).toMatch(/computing/)
     await fill(tab, 'DELAY: values', '0 0 600000')
     await send(tab, "document.querySelectorAll('.events li').length === 2")
@@ -183,8 +190,9 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     const tab = await tryModel('simple')
     await fill(tab, 'INPUT0: values', '1, two')
     await send(tab, `document.activeElement.matches('[aria-label="INPUT0: values"][aria-invalid=true]')`)
-    expect(await tab.run("[...document.querySelectorAll('.try .bad')].map((one) => one.textContent).filter(Boolean)"))
-      .toEqual(["input 'INPUT0': 'two' is no number"])
+    expect(
+      await tab.run("[...document.querySelectorAll('.try .bad')].map((one) => one.textContent).filter(Boolean)"),
+    ).toEqual(["input 'INPUT0': 'two' is no number"])
     await tab.run("document.querySelectorAll('.try details').forEach((one) => { one.open = true })")
     await tab.until("/There is no program/.test(document.querySelector('.try').textContent)")
     expect(await tab.run("/Copy/.test(document.querySelector('.try').textContent)")).toBe(false)
@@ -229,7 +237,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     const tab = await open('/docs?model=simple#modelInfer')
     await tab.until("document.querySelector('#modelInfer textarea').value.includes('INPUT1')")
     await tab.run("document.querySelector('#modelInfer button.primary').click()")
-        await tab.until("/^200/.test(document.querySelector('#modelInfer form > [role=status]').textContent)")
+    await tab.until("/^200/.test(document.querySelector('#modelInfer form > [role=status]').textContent)")
     const [headers, body] = (await tab.run(
       "[...document.querySelectorAll('#modelInfer form > pre')].map((one) => one.textContent)",
     )) as string[]
@@ -264,7 +272,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
       const tab = await tryModel('simple', { width: PHONE, scheme })
       await send(tab)
       await tab.run("document.querySelectorAll('.try details').forEach((one) => { one.open = true })")
-      await tab.until("document.querySelector('[aria-label=\"The call in curl\"]')")
+      await tab.until('document.querySelector(\'[aria-label="The call in curl"]\')')
       expect(await violations(tab)).toEqual([])
       expect(await tab.run('document.documentElement.scrollWidth - innerWidth')).toBe(0)
       const streaming = await tryModel('repeat', { width: PHONE, scheme })

@@ -20,7 +20,9 @@ function flagsOnHost(pod: Pod): string[] {
 test.each(['kubernetes', 'kserve'].flatMap(filesOf))('%s needs no change and starts as it is', async (path) => {
   const { code, out } = await runs(doctor, ['--format=json', join(DEPLOY, path)])
   const { counts, commands, diffs } = JSON.parse(out) as {
-    counts: Record<string, number>; commands: { command: string[] }[]; diffs: string[]
+    counts: Record<string, number>
+    commands: { command: string[] }[]
+    diffs: string[]
   }
   expect([code, counts, diffs]).toEqual([0, expect.objectContaining({ change: 0, impossible: 0 }), []])
   const pods = PODS.filter(({ name }) => name.startsWith(`${path},`))

@@ -32,17 +32,20 @@ const LABELS = 'job="n",instance="i",namespace="models",service="release-nereid-
 /** Samples every 15 s for ten minutes. */
 const SAMPLES = 40
 const series = (name: string, model: string, step: number, labels = ''): object => ({
-  series: `${name}{${LABELS},model="${model}",version="1"${labels}}`, values: `0+${step}x${SAMPLES}`,
+  series: `${name}{${LABELS},model="${model}",version="1"${labels}}`,
+  values: `0+${step}x${SAMPLES}`,
 })
 const steady = (name: string, model: string, value: number): object => ({
-  series: `${name}{${LABELS},model="${model}",version="1"}`, values: `${value}x${SAMPLES}`,
+  series: `${name}{${LABELS},model="${model}",version="1"}`,
+  values: `${value}x${SAMPLES}`,
 })
 
 /** A model that gets two requests a second, or none. Each waits 0.6 s, runs 0.1 s in batches of two; a tenth fail. */
 const load = (model: string, isBusy: boolean): object[] => {
   const requests = isBusy ? 30 : 0
   return [
-    series('nv_inference_request_success', model, requests), series('nv_inference_count', model, requests),
+    series('nv_inference_request_success', model, requests),
+    series('nv_inference_count', model, requests),
     series('nv_inference_exec_count', model, requests / 2),
     series('nv_inference_request_failure', model, requests / 9, ',reason="BACKEND"'),
     series('nv_inference_request_duration_us', model, requests * 700_000),
@@ -68,14 +71,16 @@ function queries(): Record<string, string> {
   }
   const { autoscaling } = parse(read('docs/deploy/helm/nereid/values.yaml'))
   const values: Record<string, string> = {
-    '.Values.autoscaling.metric': autoscaling.metric, '.Release.Namespace': 'models',
+    '.Values.autoscaling.metric': autoscaling.metric,
+    '.Release.Namespace': 'models',
     'include "nereid.fullname" .': 'release-nereid',
   }
   found['KEDA'] = autoscaling.query.replaceAll(/\{\{ (.*?) \}\}/g, (_: string, name: string) => values[name])
   for (const { title, targets = [] } of JSON.parse(read('docs/deploy/grafana/dashboard.json')).panels)
     for (const { expr, legendFormat } of targets)
       found[`dashboard ${title} ${legendFormat}`] = expr
-        .replaceAll(/\$(?:job|instance|model)\b/g, '.*').replaceAll('$__rate_interval', '1m')
+        .replaceAll(/\$(?:job|instance|model)\b/g, '.*')
+        .replaceAll('$__rate_interval', '1m')
   return found
 }
 
@@ -99,10 +104,13 @@ describe.skipIf(!isHere)('promtool (skipped without it: apt-get install promethe
     const judge = (models: object[], value: number | null): string =>
       judged({
         evaluation_interval: '15s',
-        tests: [{
-          interval: '15s', input_series: models,
-          promql_expr_test: [{ expr, eval_time: '8m', exp_samples: value === null ? [] : [{ labels, value }] }],
-        }],
+        tests: [
+          {
+            interval: '15s',
+            input_series: models,
+            promql_expr_test: [{ expr, eval_time: '8m', exp_samples: value === null ? [] : [{ labels, value }] }],
+          },
+        ],
       })
     const others = IDLE.flatMap((model) => load(model, false))
     expect(judge([...others, ...load('busy', true)], busy)).toBe('')
@@ -111,7 +119,9 @@ describe.skipIf(!isHere)('promtool (skipped without it: apt-get install promethe
   })
 
   test.each([
-    ['Mean time of a request {{model}}', 700_000], ['Rows of a batch {{model}}', 2], ['Waiting {{model}}', 12],
+    ['Mean time of a request {{model}}', 700_000],
+    ['Rows of a batch {{model}}', 2],
+    ['Waiting {{model}}', 12],
   ])('dashboard %s is told by model', (name, value) => {
     const expr = `(${queries()[`dashboard ${name}`]}) > 0`
     const models = [...IDLE.flatMap((model) => load(model, false)), ...load('busy', true)]
@@ -122,47 +132,64 @@ describe.skipIf(!isHere)('promtool (skipped without it: apt-get install promethe
 
   test('one request in half a minute is told with its own wait', () => {
     const one = (name: string, value: number): object => ({
-      series: `${name}{${LABELS},model="m",version="1"}`, values: `0x30 ${value}x10`,
+      series: `${name}{${LABELS},model="m",version="1"}`,
+      values: `0x30 ${value}x10`,
     })
     const expr = queries()['adapter avg_time_queue_us']
     const [success, queue] = ['nv_inference_request_success', 'nv_inference_queue_duration_us']
     const samples = [{ labels: POD, value: 600_000 }]
-    expect(judged({
-      evaluation_interval: '15s',
-      tests: [{
-        interval: '15s', input_series: [one(success, 1), one(queue, 600_000)],
-        promql_expr_test: [{ expr, eval_time: '7m45s', exp_samples: samples }],
-      }],
-    })).toBe('')
+    expect(
+      judged({
+        evaluation_interval: '15s',
+        tests: [
+          {
+            interval: '15s',
+            input_series: [one(success, 1), one(queue, 600_000)],
+            promql_expr_test: [{ expr, eval_time: '7m45s', exp_samples: samples }],
+          },
+        ],
+      }),
+    ).toBe('')
   })
 
   test('the alerts of a model fire for the busy one only', () => {
     const alert = (alertname: string, exp: object[]): object => ({ eval_time: '20m', alertname, exp_alerts: exp })
     const models = [...IDLE.flatMap((model) => load(model, false)), ...load('busy', true)].map((one) =>
-      JSON.parse(JSON.stringify(one).replace(`x${SAMPLES}`, 'x100')))
+      JSON.parse(JSON.stringify(one).replace(`x${SAMPLES}`, 'x100')),
+    )
     const exp_labels = { severity: 'warning', job: 'n', model: 'busy' }
     const REASONS =
       'nv_inference_request_failure has the reasons. REJECTED is a full queue, BACKEND an error of the model.'
     const wait =
       'They wait for an instance, 600k µs each. More instances, larger batches or more replicas shorten that.'
-    expect(judged({
-      rule_files: [RULES], evaluation_interval: '15s',
-      tests: [{
-        interval: '15s', input_series: models,
-        alert_rule_test: [
-          alert('NereidQueueLong', [{
-            exp_labels,
-            exp_annotations: { summary: 'Requests of busy wait for half a second and more', description: wait },
-          }]),
-          alert('NereidRequestsFail', [{
-            exp_labels,
-            exp_annotations: {
-              summary: '10% of the requests of busy fail',
-              description: REASONS,
-            },
-          }]),
+    expect(
+      judged({
+        rule_files: [RULES],
+        evaluation_interval: '15s',
+        tests: [
+          {
+            interval: '15s',
+            input_series: models,
+            alert_rule_test: [
+              alert('NereidQueueLong', [
+                {
+                  exp_labels,
+                  exp_annotations: { summary: 'Requests of busy wait for half a second and more', description: wait },
+                },
+              ]),
+              alert('NereidRequestsFail', [
+                {
+                  exp_labels,
+                  exp_annotations: {
+                    summary: '10% of the requests of busy fail',
+                    description: REASONS,
+                  },
+                },
+              ]),
+            ],
+          },
         ],
-      }],
-    })).toBe('')
+      }),
+    ).toBe('')
   })
 })

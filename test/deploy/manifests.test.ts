@@ -164,10 +164,10 @@ describe('the chart', () => {
     for (const path of read) expect(at(path), path).toBeDefined()
     const leaves = (object: Yaml, path: string): string[] =>
       typeof object !== 'object' ||
-        object === null ||
-        Array.isArray(object) ||
-        Object.keys(object).length === 0 ||
-        read.has(path)
+      object === null ||
+      Array.isArray(object) ||
+      Object.keys(object).length === 0 ||
+      read.has(path)
         ? [path]
         : Object.entries(object).flatMap(([key, value]) => leaves(value, path === '' ? key : `${path}.${key}`))
     expect(leaves(values, '').filter((path) => !read.has(path))).toEqual([])
@@ -200,7 +200,10 @@ describe('the chart', () => {
 test('metrics that alerts, the dashboard and autoscalers name are ones that servers have', () => {
   const metrics = readFile('../metrics.md')
   const files = [
-    'prometheus/rules.yaml', 'prometheus/adapter.yaml', 'grafana/dashboard.json', 'helm/nereid/values.yaml',
+    'prometheus/rules.yaml',
+    'prometheus/adapter.yaml',
+    'grafana/dashboard.json',
+    'helm/nereid/values.yaml',
     'gateway/picker.yaml',
   ]
   const named = new Set(
@@ -254,7 +257,8 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
   async function probe({ httpGet, grpc }: Yaml, [http, ofGrpc]: number[], scheme = 'http'): Promise<boolean> {
     if (httpGet !== undefined)
       return fetch(`${scheme}://127.0.0.1:${http}${httpGet.path}`, { headers: { connection: 'close' } }).then(
-        ({ status }) => status >= 200 && status < 400, () => false,
+        ({ status }) => status >= 200 && status < 400,
+        () => false,
       )
     expect(grpc).toBeDefined()
     const client = new Client(`127.0.0.1:${ofGrpc}`, credentials.createInsecure())
@@ -286,35 +290,39 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
     }
   }
 
-  test.concurrent.each(PODS.map((pod) => [pod.name, pod] as const))('%s', async (_, pod) => {
-    const ports = await freePorts(3)
-    // The last of two equal options counts.
-    const args = [join(ROOT, 'dist/cli/main.js'), ...flagsOf(pod).map(here), ...listenFlags(ports)]
-    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
-    children.push(child)
-    let output = ''
+  test.concurrent.each(PODS.map((pod) => [pod.name, pod] as const))(
+    '%s',
+    async (_, pod) => {
+      const ports = await freePorts(3)
+      // The last of two equal options counts.
+      const args = [join(ROOT, 'dist/cli/main.js'), ...flagsOf(pod).map(here), ...listenFlags(ports)]
+      const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+      children.push(child)
+      let output = ''
       for (const stream of [child.stdout, child.stderr])
         stream.on('data', (chunk: Buffer) => (output += chunk.toString()))
       const ended = new Promise<number | string | null>(
         (resolve) => void child.once('close', (code, signal) => resolve(code ?? signal)),
       )
-    const { startupProbe, readinessProbe, livenessProbe } = containerOf(pod)
-    for (const from = performance.now(); !(await probe(startupProbe, ports)); ) {
-      expect(child.exitCode, output).toBe(null)
-      expect(performance.now() - from, output).toBeLessThan(30_000)
-      await new Promise((resolve) => setTimeout(resolve, 50))
-    }
-    expect([await probe(readinessProbe, ports), await probe(livenessProbe, ports)]).toEqual([true, true])
-    expect((await fetch(`http://127.0.0.1:${ports[2]}/metrics`)).status).toBe(200)
+      const { startupProbe, readinessProbe, livenessProbe } = containerOf(pod)
+      for (const from = performance.now(); !(await probe(startupProbe, ports));) {
+        expect(child.exitCode, output).toBe(null)
+        expect(performance.now() - from, output).toBeLessThan(30_000)
+        await new Promise((resolve) => setTimeout(resolve, 50))
+      }
+      expect([await probe(readinessProbe, ports), await probe(livenessProbe, ports)]).toEqual([true, true])
+      expect((await fetch(`http://127.0.0.1:${ports[2]}/metrics`)).status).toBe(200)
 
-    // A request that takes a second is in flight when the pod is to end.
-    const { infer } = await sent(ports)
-    const from = performance.now()
-    child.kill('SIGTERM')
-    while (await probe(readinessProbe, ports)) await new Promise((resolve) => setTimeout(resolve, 20))
-    const answer = await infer
-    expect([answer.status, ((await answer.json()) as Yaml).outputs[0].data]).toEqual([200, [7]])
-    expect(await ended, output).toBe(0)
-    expect((performance.now() - from) / 1000).toBeLessThan(graceSecondsOf(pod))
-  }, 60_000)
+      // A request that takes a second is in flight when the pod is to end.
+      const { infer } = await sent(ports)
+      const from = performance.now()
+      child.kill('SIGTERM')
+      while (await probe(readinessProbe, ports)) await new Promise((resolve) => setTimeout(resolve, 20))
+      const answer = await infer
+      expect([answer.status, ((await answer.json()) as Yaml).outputs[0].data]).toEqual([200, [7]])
+      expect(await ended, output).toBe(0)
+      expect((performance.now() - from) / 1000).toBeLessThan(graceSecondsOf(pod))
+    },
+    60_000,
+  )
 })

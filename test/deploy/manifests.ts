@@ -46,10 +46,14 @@ export function podsOf(path: string): Pod[] {
   const objects = objectsOf(readFile(path))
   return objects.flatMap((object) => {
     const spec = object.spec?.template?.spec ?? (object.spec?.containers === undefined ? undefined : object.spec)
-    return spec === undefined ? []
+    return spec === undefined
+      ? []
       : [
           {
-            name: `${path}, ${object.kind} ${object.metadata.name}`, kind: object.kind as string, spec, beside: objects,
+            name: `${path}, ${object.kind} ${object.metadata.name}`,
+            kind: object.kind as string,
+            spec,
+            beside: objects,
           },
         ]
   })

@@ -64,7 +64,12 @@ async function missing(): Promise<string | null> {
     await peerEnvironment(ROOT, 'envoy', [ENVOY], () => {})
     return null
   } catch (error) {
-    return String(error instanceof Error ? error.message : error).trim().split('\n').at(-1) ?? ''
+    return (
+      String(error instanceof Error ? error.message : error)
+        .trim()
+        .split('\n')
+        .at(-1) ?? ''
+    )
   }
 }
 const absent = await missing()
@@ -85,7 +90,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     const log = openSync(join(directory, `${name}.log`), 'a')
     const enter = group === undefined ? '' : `echo $$ > ${group.directory}/cgroup.procs && `
     const child = spawn('sh', ['-c', `${enter}exec "$0" "$@"`, command, ...args], {
-      stdio: ['ignore', log, log], env: { ...process.env, ...env },
+      stdio: ['ignore', log, log],
+      env: { ...process.env, ...env },
     })
     children.push({ child, ended: new Promise((resolve) => child.once('exit', resolve)) })
     return child
@@ -150,7 +156,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     const tensors = [[['COUNT', 'TYPE_INT64', [1]]], [['OUTPUT0', 'TYPE_FP32', [1]]]] as const
     const one = 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'
     writeModel(join(directory, 'models'), 'loop', {
-      config: config('onnxruntime', 0, ...tensors, one), versions: { 1: loop() },
+      config: config('onnxruntime', 0, ...tensors, one),
+      versions: { 1: loop() },
     })
     const ports = await freePorts(9)
     ;[http = 0, metrics = 0, ofPicker = 0] = ports
@@ -168,7 +175,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     }
     for (const address of ADDRESSES)
       await vi.waitFor(
-        async () => expect((await fetch(`http://${address}:${http}/v2/health/ready`)).status).toBe(200), 30_000,
+        async () => expect((await fetch(`http://${address}:${http}/v2/health/ready`)).status).toBe(200),
+        30_000,
       )
 
     // The manifests with addresses of this machine; one pod has the label of the chart.
@@ -178,7 +186,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     const deployment = PODS[0]?.beside.find(({ kind }: Yaml) => kind === 'Deployment')
     const { labels } = deployment.spec.template.metadata
     const pods = ADDRESSES.map((podIP, i) => ({
-      apiVersion: 'v1', kind: 'Pod',
+      apiVersion: 'v1',
+      kind: 'Pod',
       metadata: { name: `triton-${i}`, labels: i === 0 ? { ...labels, [ENGINE]: 'nereid' } : labels },
       spec: { containers: [{ name: 'triton', image: 'nereid' }] },
       status: { phase: 'Running', podIP, podIPs: [{ ip: podIP }], conditions: [{ type: 'Ready', status: 'True' }] },
@@ -189,7 +198,10 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
       writeFileSync(
         kubeconfig,
         JSON.stringify({
-          apiVersion: 'v1', kind: 'Config', 'current-context': 'here', users: [{ name: 'here', user: {} }],
+          apiVersion: 'v1',
+          kind: 'Config',
+          'current-context': 'here',
+          users: [{ name: 'here', user: {} }],
           clusters: [{ name: 'here', cluster: { server: cluster.url } }],
           contexts: [{ name: 'here', context: { cluster: 'here', user: 'here' } }],
         }),
@@ -197,7 +209,8 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
     } else {
       const kubectl = (args: string[], input: Yaml = ''): Buffer =>
         execFileSync('kubectl', ['-n', NAMESPACE, ...args], {
-          input: JSON.stringify(input), env: { ...process.env, KUBECONFIG },
+          input: JSON.stringify(input),
+          env: { ...process.env, KUBECONFIG },
         })
       for (const object of [pool, ...pods]) kubectl(['apply', '--validate=strict', '-f', '-'], object)
       // A cluster's kubelets write it.
@@ -206,23 +219,38 @@ describe.skipIf(absent !== null)('two servers, one beside a hog', () => {
         kubectl(['patch', 'pod', metadata.name, ...patch])
       }
     }
-    start('picker', PICKER, [
-      `--pool-name=${pool.metadata.name}`, `--pool-namespace=${NAMESPACE}`,
-      `--config-file=${join(ROOT, 'docs/deploy/gateway/picker.yaml')}`, `--model-server-metrics-port=${metrics}`,
-      `--grpc-port=${picker}`, `--grpc-health-port=${health}`, `--metrics-port=${ofPicker}`,
-      '--refresh-prometheus-metrics-interval=100ms', '--secure-serving=false', '--metrics-endpoint-auth=false',
-      '--tracing=false', '--enable-pprof=false', '--v=0',
-    ], { KUBECONFIG: kubeconfig })
+    start(
+      'picker',
+      PICKER,
+      [
+        `--pool-name=${pool.metadata.name}`,
+        `--pool-namespace=${NAMESPACE}`,
+        `--config-file=${join(ROOT, 'docs/deploy/gateway/picker.yaml')}`,
+        `--model-server-metrics-port=${metrics}`,
+        `--grpc-port=${picker}`,
+        `--grpc-health-port=${health}`,
+        `--metrics-port=${ofPicker}`,
+        '--refresh-prometheus-metrics-interval=100ms',
+        '--secure-serving=false',
+        '--metrics-endpoint-auth=false',
+        '--tracing=false',
+        '--enable-pprof=false',
+        '--v=0',
+      ],
+      { KUBECONFIG: kubeconfig },
+    )
     const { site } = await peerEnvironment(ROOT, 'envoy', [ENVOY], () => {})
     const ofEnvoy = envoyConfig({ admin, byPicker, byTurns, picker, http }, ADDRESSES)
     writeFileSync(join(directory, 'envoy.json'), JSON.stringify(ofEnvoy))
     const envoy = ['-c', join(directory, 'envoy.json'), '--disable-hot-restart', '--concurrency', '1']
     start('envoy', join(site ?? '', 'envoy/_bin/envoy'), envoy)
     for (const port of Object.values(through))
-      await vi.waitFor(() => send(port), { timeout: 60_000, interval: 100 }).catch((error: Error) => {
-        const logs = ['picker', 'envoy'].map((name) => readFileSync(join(directory, `${name}.log`), 'utf8'))
-        throw new Error([error.message, ...logs.map((text) => text.slice(-2000))].join('\n'))
-      })
+      await vi
+        .waitFor(() => send(port), { timeout: 60_000, interval: 100 })
+        .catch((error: Error) => {
+          const logs = ['picker', 'envoy'].map((name) => readFileSync(join(directory, `${name}.log`), 'utf8'))
+          throw new Error([error.message, ...logs.map((text) => text.slice(-2000))].join('\n'))
+        })
   }, 240_000)
 
   afterAll(async () => {

@@ -14,7 +14,10 @@ const rowsAfter = (head: string): Map<string, string[]> => {
   const lines = (/^(?:\s*\|.*\n)+/m.exec(table)?.[0] ?? '').trim().split('\n').slice(2)
   return new Map(
     lines.map((line) => {
-      const [first = '', ...rest] = line.split('|').slice(1, -1).map((cell) => cell.trim())
+      const [first = '', ...rest] = line
+        .split('|')
+        .slice(1, -1)
+        .map((cell) => cell.trim())
       return [first, rest]
     }),
   )
@@ -45,7 +48,8 @@ test('CPU of a request and the rate of a reactor are those of bench/results/full
         ['front', subject, 'simple', transport, 8, 'varied'].join(),
     )
   const subjects = {
-    Nereid: 'Nereid', 'Triton, answers from its response cache': 'Triton (response cache)',
+    Nereid: 'Nereid',
+    'Triton, answers from its response cache': 'Triton (response cache)',
     'Triton, a Python model': 'Triton (Python backend)',
   }
   const rows = rowsAfter('Server CPU for a request')
@@ -76,7 +80,10 @@ test('rates of more reactors are those of bench/results/scale.json', () => {
     const rate = Number(/\(([\d,]+)\/s/.exec(name)?.[1]?.replaceAll(',', ''))
     expect(Math.abs(rate / (one?.rate.median ?? NaN) - 1), name).toBeLessThan(0.01)
   }
-  for (const [transport, first, last] of [['HTTP', 11.5, 20], ['gRPC', 12.9, 17]] as const) {
+  for (const [transport, first, last] of [
+    ['HTTP', 11.5, 20],
+    ['gRPC', 12.9, 17],
+  ] as const) {
     expect(PAGE).toContain(`from ${first} to ${last} `)
     expect(of('simple', transport, 1)?.cpuUs.median).toBeCloseTo(first, 1)
     expect(of('simple', transport, 8)?.cpuUs.median).toBeCloseTo(last, 0)
@@ -89,8 +96,7 @@ test('what is calculated follows from the other figures', () => {
   expect(PAGE).toContain(`have ${million.toFixed(1)} million series`)
   // A million requests: µs of the table are seconds.
   const seconds = [...rowsAfter('Server CPU for a request').values()].map(([, overGrpc]) => Number(overGrpc))
-  const [, ...told] =
-    /take ([\d.]+) CPU seconds with Nereid, and ([\d.]+) or ([\d.]+) with/.exec(PAGE) ?? []
+  const [, ...told] = /take ([\d.]+) CPU seconds with Nereid, and ([\d.]+) or ([\d.]+) with/.exec(PAGE) ?? []
   expect(told.map(Number)).toEqual(seconds)
   const [, ...prices] = /that is ([\d.]+) \*p\*, and ([\d.]+) \*p\* or ([\d.]+) \*p\*/.exec(PAGE) ?? []
   expect(prices).toEqual(seconds.map((value, i) => (value / 3600).toFixed((prices[i]?.length ?? 0) - 2)))

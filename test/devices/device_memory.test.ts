@@ -30,7 +30,9 @@ async function lines(server: TestServer): Promise<string[]> {
 }
 
 async function withServer(
-  flags: string[], environment: Record<string, string>, run: (server: TestServer) => Promise<void>,
+  flags: string[],
+  environment: Record<string, string>,
+  run: (server: TestServer) => Promise<void>,
 ): Promise<void> {
   const server = await TestServer.start(repository, flags, { env: mocks.environment(environment) })
   try {
@@ -47,32 +49,38 @@ test(
   { timeout: 60_000 },
   async () => {
     const flags = [
-      '--pinned-memory-pool-byte-size=1024', '--cuda-memory-pool-byte-size=1:5', '--cuda-memory-pool-byte-size=1:4096',
-      '--model-load-gpu-limit=0:0.5', '--pinned-region-byte-size=8192'
+      '--pinned-memory-pool-byte-size=1024',
+      '--cuda-memory-pool-byte-size=1:5',
+      '--cuda-memory-pool-byte-size=1:4096',
+      '--model-load-gpu-limit=0:0.5',
+      '--pinned-region-byte-size=8192',
     ]
-  await withServer(flags, {}, async (server) => {
-    await vi.waitFor(async () => expect(await lines(server)).toContain('nereid_pinned_region_bytes_max 8192'), 20_000)
-    expect(await lines(server)).toEqual([
-      'nv_pinned_memory_pool_total_bytes 1024',
-      'nv_pinned_memory_pool_used_bytes 0',
-      'nereid_pinned_body_bytes 0',
-      'nereid_pinned_body_bytes_max 512',
-      'nereid_pinned_pool_exhausted_total 0',
-      'nereid_pinned_region_bytes 0',
-      'nereid_pinned_region_bytes_max 8192',
-      'nereid_device_pool_bytes{device="0"} 0',
-      'nereid_device_pool_bytes{device="1"} 0',
-      'nereid_device_pool_bytes_max{device="0"} 67108864',
-      'nereid_device_pool_bytes_max{device="1"} 4096',
-      'nereid_device_pool_exhausted_total{device="0"} 0',
-      'nereid_device_pool_exhausted_total{device="1"} 0',
-      'nereid_device_promised_bytes{device="0"} 0',
-      'nereid_device_promised_bytes{device="1"} 0',
-      `nereid_device_promised_bytes_max{device="0"} ${8 * GIB}`,
-      `nereid_device_promised_bytes_max{device="1"} ${16 * GIB}`,
-    ].toSorted())
-  })
-})
+    await withServer(flags, {}, async (server) => {
+      await vi.waitFor(async () => expect(await lines(server)).toContain('nereid_pinned_region_bytes_max 8192'), 20_000)
+      expect(await lines(server)).toEqual(
+        [
+          'nv_pinned_memory_pool_total_bytes 1024',
+          'nv_pinned_memory_pool_used_bytes 0',
+          'nereid_pinned_body_bytes 0',
+          'nereid_pinned_body_bytes_max 512',
+          'nereid_pinned_pool_exhausted_total 0',
+          'nereid_pinned_region_bytes 0',
+          'nereid_pinned_region_bytes_max 8192',
+          'nereid_device_pool_bytes{device="0"} 0',
+          'nereid_device_pool_bytes{device="1"} 0',
+          'nereid_device_pool_bytes_max{device="0"} 67108864',
+          'nereid_device_pool_bytes_max{device="1"} 4096',
+          'nereid_device_pool_exhausted_total{device="0"} 0',
+          'nereid_device_pool_exhausted_total{device="1"} 0',
+          'nereid_device_promised_bytes{device="0"} 0',
+          'nereid_device_promised_bytes{device="1"} 0',
+          `nereid_device_promised_bytes_max{device="0"} ${8 * GIB}`,
+          `nereid_device_promised_bytes_max{device="1"} ${16 * GIB}`,
+        ].toSorted(),
+      )
+    })
+  },
+)
 
 test(
   'M-27 O-8 without a GPU the pinned pool has its configured size, nothing is in use, and no family of ours is there',
@@ -83,27 +91,31 @@ test(
       { NEREID_LIBCUDA: '/nonexistent/libcuda.so.1' },
       async (server) => {
         expect(await lines(server)).toEqual([
-          'nv_pinned_memory_pool_total_bytes 1024', 'nv_pinned_memory_pool_used_bytes 0'
+          'nv_pinned_memory_pool_total_bytes 1024',
+          'nv_pinned_memory_pool_used_bytes 0',
         ])
-  })
-})
+      },
+    )
+  },
+)
 
 test(
   'regions of system shared memory are page-locked within --pinned-region-byte-size, and served beyond it',
   { timeout: 60_000 },
   async () => {
-  writeFileSync(join('/dev/shm', key), Buffer.alloc(16384))
-  await withServer(['--allow-client-shm=true', '--pinned-region-byte-size=8192'], {}, async (server) => {
+    writeFileSync(join('/dev/shm', key), Buffer.alloc(16384))
+    await withServer(['--allow-client-shm=true', '--pinned-region-byte-size=8192'], {}, async (server) => {
       const post = async (path: string, body: object = {}): Promise<number> =>
         (await fetch(`${server.url}/v2/systemsharedmemory/${path}`, { method: 'POST', body: JSON.stringify(body) }))
           .status
       const locked = async (bytes: number): Promise<void> =>
         vi.waitFor(async () => expect(await lines(server)).toContain(`nereid_pinned_region_bytes ${bytes}`), 20_000)
-    expect(await post('region/a/register', { key, byte_size: 8192 })).toBe(200)
-    await locked(8192)
-    expect(await post('region/b/register', { key, offset: 8192, byte_size: 8192 })).toBe(200)
-    await locked(8192)
-    expect(await post('region/a/unregister')).toBe(200)
-    await locked(0)
-  })
-})
+      expect(await post('region/a/register', { key, byte_size: 8192 })).toBe(200)
+      await locked(8192)
+      expect(await post('region/b/register', { key, offset: 8192, byte_size: 8192 })).toBe(200)
+      await locked(8192)
+      expect(await post('region/a/unregister')).toBe(200)
+      await locked(0)
+    })
+  },
+)

@@ -20,7 +20,8 @@ afterAll(() => {
 const [FIRST, SECOND] = UUIDS
 
 function gpu(
-  args: string[], environment: Record<string, string> = {},
+  args: string[],
+  environment: Record<string, string> = {},
 ): Promise<{ code: number; out: string; err: string }> {
   const { VIRTUAL_ENV: _, CONDA_PREFIX: __, ...env } = mocks.environment({ PATH: nothing, ...environment })
   return new Promise((done) => {
@@ -60,7 +61,8 @@ test('options of the server count: where the providers lie, and which devices ar
   const empty = join(nothing, 'providers')
   mkdirSync(empty)
   const found = await report({}, [
-    `--backend-config=onnxruntime,provider-directory=${empty}`, '--min-supported-compute-capability=8.95'
+    `--backend-config=onnxruntime,provider-directory=${empty}`,
+    '--min-supported-compute-capability=8.95',
   ])
   expect(found.problems).toEqual([`there is no libonnxruntime_providers_cuda.so: not in '${empty}'`])
   expect(found.devices.map(({ isUsed }) => isUsed)).toEqual([true, false])
@@ -73,29 +75,34 @@ test.each([
   ['1', [`0 Mock 1 ${SECOND}`], [FIRST], null],
   ['GPU-a0', [`0 Mock 0 ${FIRST}`], [SECOND], null],
   [
-    '0,7,1', [`0 Mock 0 ${FIRST}`], [SECOND],
+    '0,7,1',
+    [`0 Mock 0 ${FIRST}`],
+    [SECOND],
     "CUDA_VISIBLE_DEVICES='0,7,1': '7' chooses no device, and what stands behind it is ignored: there are 2 " +
       'devices, counted from 0',
   ],
   [
-    'GPU-a', [], [SECOND, FIRST],
+    'GPU-a',
+    [],
+    [SECOND, FIRST],
     "CUDA_VISIBLE_DEVICES='GPU-a': 'GPU-a' chooses no device, and what stands behind it is ignored: the " +
       'uuids of 2 devices begin so',
   ],
 ])(
   'CUDA_VISIBLE_DEVICES=%s: devices that are hidden are named, and the entry that chooses none',
   async (list, devices, hidden, note) => {
-  const found = await report({ CUDA_VISIBLE_DEVICES: list })
-  expect(named(found)).toEqual(devices)
-  expect(found.hidden.map(({ uuid }) => uuid)).toEqual(hidden)
-  expect(found.notes).toEqual(note === null ? [] : [note])
-  if (devices.length === 0) {
+    const found = await report({ CUDA_VISIBLE_DEVICES: list })
+    expect(named(found)).toEqual(devices)
+    expect(found.hidden.map(({ uuid }) => uuid)).toEqual(hidden)
+    expect(found.notes).toEqual(note === null ? [] : [note])
+    if (devices.length === 0) {
       expect(found.problems[0]).toMatch(
         /^there is no GPU: cuInit failed with CUDA_ERROR_NO_DEVICE .*; CUDA_VISIBLE_DEVICES is 'GPU-a'$/,
       )
-    expect(found.todo[0]?.words).toBe('unset CUDA_VISIBLE_DEVICES, or name a device of this machine in it')
-  }
-})
+      expect(found.todo[0]?.words).toBe('unset CUDA_VISIBLE_DEVICES, or name a device of this machine in it')
+    }
+  },
+)
 
 test('an instance has its own uuid, and its device is not hidden', async () => {
   const found = await report({ NEREID_MOCK_CUDA_MIG: '1', CUDA_VISIBLE_DEVICES: `${INSTANCES[1]},0` })
@@ -107,11 +114,11 @@ test.each([
   ['cuInit', 'there is no GPU: cuInit failed with CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected'],
   [
     'cuDriverGetVersion',
-    'there is no GPU: cuDriverGetVersion failed with CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected'
+    'there is no GPU: cuDriverGetVersion failed with CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected',
   ],
   [
     'cuDeviceGetCount',
-    'there is no GPU: cuDeviceGetCount failed with CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected'
+    'there is no GPU: cuDeviceGetCount failed with CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected',
   ],
 ])('without %s there is no GPU, and the reason is told', async (name, problem) => {
   const found = await report({ NEREID_MOCK_CUDA_FAIL: `${name}:0:100` })
@@ -120,18 +127,29 @@ test.each([
 })
 
 test.each([
-  'cuDeviceGet', 'cuDeviceGetName', 'cuDeviceGetUuid_v2', 'cuDeviceGetPCIBusId', 'cuDeviceTotalMem_v2',
-  'cuDeviceGetAttribute', 'cuDeviceCanAccessPeer'
+  'cuDeviceGet',
+  'cuDeviceGetName',
+  'cuDeviceGetUuid_v2',
+  'cuDeviceGetPCIBusId',
+  'cuDeviceTotalMem_v2',
+  'cuDeviceGetAttribute',
+  'cuDeviceCanAccessPeer',
 ])('without %s the devices are there all the same', async (name) => {
-    const found = await report({ NEREID_MOCK_CUDA_FAIL: `${name}:0:100` })
+  const found = await report({ NEREID_MOCK_CUDA_FAIL: `${name}:0:100` })
   expect(found.devices.map(({ ordinal }) => ordinal)).toEqual([0, 1])
   expect(found.problems).toEqual([expect.stringContaining('there is no libonnxruntime_providers_cuda.so')])
   expect((await gpu([], { NEREID_MOCK_CUDA_FAIL: `${name}:0:100` })).out).toContain('\n              1: ')
 })
 
 test.each([
-  'nvmlInit_v2', 'nvmlDeviceGetCount_v2', 'nvmlDeviceGetHandleByIndex_v2', 'nvmlSystemGetDriverVersion',
-  'nvmlDeviceGetUUID', 'nvmlDeviceGetName', 'nvmlDeviceGetPciInfo_v3', 'nvmlDeviceGetMigMode'
+  'nvmlInit_v2',
+  'nvmlDeviceGetCount_v2',
+  'nvmlDeviceGetHandleByIndex_v2',
+  'nvmlSystemGetDriverVersion',
+  'nvmlDeviceGetUUID',
+  'nvmlDeviceGetName',
+  'nvmlDeviceGetPciInfo_v3',
+  'nvmlDeviceGetMigMode',
 ])('without %s of NVML the devices of this process are there all the same', async (name) => {
   mocks.tell(`fail ${name} * 999`)
   try {
@@ -147,7 +165,13 @@ test.each([
 })
 
 const DEVICE = {
-  ordinal: 0, name: 'H', uuid: 'a', pciAddress: null, computeCapability: '9.0', memoryBytes: null, peers: [],
+  ordinal: 0,
+  name: 'H',
+  uuid: 'a',
+  pciAddress: null,
+  computeCapability: '9.0',
+  memoryBytes: null,
+  peers: [],
 }
 const MISSING = { usable: false, libraries: [], problems: ['there is no provider'], command: "pip install 'both'" }
 
@@ -157,12 +181,15 @@ function of(changed: { cuda?: string; runtime?: string; capability?: string; opt
     visible: null,
     computeCapabilityMin: 6,
     devices: {
-      unavailable: null, cudaVersion: changed.cuda ?? '13.0',
+      unavailable: null,
+      cudaVersion: changed.cuda ?? '13.0',
       devices: [{ ...DEVICE, computeCapability: changed.capability ?? '9.0' }],
     },
     machine: {
-      unavailable: null, driverVersion: '580.1',
-      devices: [{ uuid: 'GPU-a', name: 'H', pciAddress: null, instances: [] }], ignored: null,
+      unavailable: null,
+      driverVersion: '580.1',
+      devices: [{ uuid: 'GPU-a', name: 'H', pciAddress: null, instances: [] }],
+      ignored: null,
     },
     providers: {
       library: '/l',
@@ -186,7 +213,9 @@ function of(changed: { cuda?: string; runtime?: string; capability?: string; opt
 test('a machine that has everything is usable, whether or not TensorRT is there', () => {
   const found = of({})
   expect([found.isUsable, found.problems, found.notes]).toEqual([
-    true, [], ['TensorRT cannot be used: there is no provider']
+    true,
+    [],
+    ['TensorRT cannot be used: there is no provider'],
   ])
   expect(reportText(found)).toContain('CUDA          /d/cuda, built for CUDA 13\n                libcudart.so.13: /c\n')
   expect(reportText(found)).toContain('\nWhat models on a GPU need is there.\n')

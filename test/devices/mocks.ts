@@ -10,7 +10,8 @@ const SOURCES = join(ROOT, 'crates/device/tests/mock')
 /** Uuids of the mock's devices, and of the two instances of the second. */
 export const UUIDS = ['GPU-a0000000-0000-4000-8000-000000000001', 'GPU-a1000000-0000-4000-8000-000000000002'] as const
 export const INSTANCES = [
-  'MIG-b1000000-0000-4000-8000-000000000002', 'MIG-b1100000-0000-4000-8000-000000000002'
+  'MIG-b1000000-0000-4000-8000-000000000002',
+  'MIG-b1100000-0000-4000-8000-000000000002',
 ] as const
 
 export class Mocks {
@@ -19,9 +20,18 @@ export class Mocks {
 
   constructor() {
     mkdirSync(join(this.directory, 'memory'))
-    for (const [source, library] of [['libcuda.c', 'libcuda.so.1'], ['libnvidia-ml.c', 'libnvidia-ml.so.1']] as const) {
+    for (const [source, library] of [
+      ['libcuda.c', 'libcuda.so.1'],
+      ['libnvidia-ml.c', 'libnvidia-ml.so.1'],
+    ] as const) {
       execFileSync('cc', [
-        '-O1', '-shared', '-fPIC', '-o', join(this.directory, library), join(SOURCES, source), '-lpthread'
+        '-O1',
+        '-shared',
+        '-fPIC',
+        '-o',
+        join(this.directory, library),
+        join(SOURCES, source),
+        '-lpthread',
       ])
     }
     this.tell()

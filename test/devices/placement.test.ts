@@ -54,7 +54,8 @@ test.each([
 
 test('nereid check shows the kind that the load refuses', async () => {
   const directory = files({
-    'r/m/1/model.xml': '<net/>', 'r/m/config.pbtxt': 'backend: "openvino"\ninstance_group [ { kind: KIND_GPU } ]\n',
+    'r/m/1/model.xml': '<net/>',
+    'r/m/config.pbtxt': 'backend: "openvino"\ninstance_group [ { kind: KIND_GPU } ]\n',
   })
   const { code, out } = await runs(check, [`${directory}/r`], directory)
   expect(code).toBe(1)

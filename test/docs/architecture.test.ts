@@ -23,8 +23,20 @@ const typescriptText = filesBelow(join(ROOT, 'src'), /\.ts$/).map(read).join('\n
 
 /** Names from third-party libraries and from the standard one. */
 const FOREIGN = new Set([
-  'ArcSwap', 'Bytes', 'OrtValue', 'OrtRunOptions', 'Buffer', 'String', 'Vec', 'ModelInfer', 'ModelConfig',
-  'ModelStreamInfer', 'BufferList', 'Expect', 'Host', 'Upgrade'
+  'ArcSwap',
+  'Bytes',
+  'OrtValue',
+  'OrtRunOptions',
+  'Buffer',
+  'String',
+  'Vec',
+  'ModelInfer',
+  'ModelConfig',
+  'ModelStreamInfer',
+  'BufferList',
+  'Expect',
+  'Host',
+  'Upgrade',
 ])
 
 const spans = [...TEXTS.values()].flatMap((text) =>
@@ -103,8 +115,11 @@ test('every module with unsafe code is named, and no other', () => {
       .filter((file) => !file.includes('/tests/') && /allow\(unsafe_code\)/.test(read(file)))
       .map((file) => {
         const module = file.slice(join(ROOT, part, 'src').length + 1, -'.rs'.length).replaceAll('/', '::')
-        return part === 'bench/load' ? `bench/load/src/${module}.rs`
-          : module === 'lib' ? part : `${part.slice('crates/'.length).replaceAll('-', '_')}::${module}`
+        return part === 'bench/load'
+          ? `bench/load/src/${module}.rs`
+          : module === 'lib'
+            ? part
+            : `${part.slice('crates/'.length).replaceAll('-', '_')}::${module}`
       }),
   )
   // The permission for all of `ffi` applies to the modules inside it.

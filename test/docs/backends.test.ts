@@ -12,7 +12,10 @@ import { ROOT, textOf } from './pages.js'
 type Row = (typeof BACKENDS)[number]
 
 const DEVICES = {
-  auto: 'with one, else without', only: 'only with one', never: 'not used', none: 'if its group asks for one',
+  auto: 'with one, else without',
+  only: 'only with one',
+  never: 'not used',
+  none: 'if its group asks for one',
   cpu: 'not used; a group of another kind than `KIND_CPU` is refused',
 }
 const code = (words: readonly string[], unless: string) =>
@@ -23,14 +26,22 @@ function line(rows: readonly Row[]): string {
   const [first] = rows
   if (first === undefined) return ''
   const { files = [], chosen = {}, reads, written, devices, note, served } = first
-  const names = written === undefined ? code(rows.map(({ name }) => name), '') : `none, \`${written}\``
+  const names =
+    written === undefined
+      ? code(
+          rows.map(({ name }) => name),
+          '',
+        )
+      : `none, \`${written}\``
   const named = [...Object.values(chosen), ...(reads === undefined ? [] : [reads])].map((name) => `\`${name}\``)
   const file = [
-    ...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`), ...named
+    ...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`),
+    ...named,
   ].join('; ')
   const gpu = served === 'absent' || written !== undefined ? '' : DEVICES[devices ?? 'none']
   return `| ${names} | ${file === '' ? (served === 'core' ? 'none' : '') : file} | ${code(
-    files.flatMap(({ platform = [] }) => platform), '',
+    files.flatMap(({ platform = [] }) => platform),
+    '',
   )} | ${gpu} | ${note} |\n`
 }
 
@@ -45,19 +56,23 @@ function table(): string {
 test('the table of docs/models.md matches src/config/backends.ts', async () => {
   const page = textOf('docs/models.md')
   const made = page.replace(
-    /(<!-- Made from src\/config\/backends\.ts[^\n]* -->\n\n)(?:\|[^\n]*\n)*/, (_, marker: string) => marker + table(),
+    /(<!-- Made from src\/config\/backends\.ts[^\n]* -->\n\n)(?:\|[^\n]*\n)*/,
+    (_, marker: string) => marker + table(),
   )
   expect(page).toContain('<!-- Made from src/config/backends.ts')
   await expect(made).toMatchFileSnapshot(join(ROOT, 'docs/models.md'))
 })
 
 test('the table of devices in docs/gpu.md names the backends of each policy', () => {
-  const lines = textOf('docs/gpu.md').split('\n').filter((one) => /^\| (?:none, or )?`KIND_/.test(one))
+  const lines = textOf('docs/gpu.md')
+    .split('\n')
+    .filter((one) => /^\| (?:none, or )?`KIND_/.test(one))
   const named = (devices: Row['devices'], inPython = false) =>
     code(
       BACKENDS.filter((row) => row.devices === devices && (row.module !== undefined || !inPython)).map(
         ({ name }) => name,
-      ), '',
+      ),
+      '',
     )
   expect(lines.filter((one) => one.includes(named('auto', true)))).toHaveLength(2)
   expect(lines.filter((one) => one.includes(`others: ${named('cpu')}, ${named('never')} | the CPU |`))).toHaveLength(1)
@@ -76,21 +91,21 @@ test('platforms and files of frameworks are written in the table of backends onl
   const rows = BACKENDS.filter(({ name }) => !['onnxruntime', 'python', 'javascript'].includes(name))
   const names = [
     ...BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ platform = [] }) => platform)),
-    ...rows.flatMap(({ files = [], chosen = {} }) => [...files.map(({ name }) => name), ...Object.values(chosen)])
+    ...rows.flatMap(({ files = [], chosen = {} }) => [...files.map(({ name }) => name), ...Object.values(chosen)]),
   ]
   // The table of commands has names of files in its prose.
   const own = /\/(?:node_modules|generated)\/|\/(?:config\/backends|cli\/commands)\.ts$/
-  const copies = filesBelow(join(ROOT, 'src'), /\.ts$/).filter((path) => !own.test(path)).flatMap((path) => {
-    const code = readFileSync(path, 'utf8').replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, '')
-    return names.filter((name) => code.includes(name)).map((name) => `${path}: ${name}`)
-  })
+  const copies = filesBelow(join(ROOT, 'src'), /\.ts$/)
+    .filter((path) => !own.test(path))
+    .flatMap((path) => {
+      const code = readFileSync(path, 'utf8').replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, '')
+      return names.filter((name) => code.includes(name)).map((name) => `${path}: ${name}`)
+    })
   expect(copies).toEqual([])
 })
 
 test('COMPAT.md names each backend that is not in this release, and none that is', () => {
-  const row =
-    /^\| Frameworks that are not in this release: ([^|]*) \|/m.exec(textOf('COMPAT.md'))?.[1] ??
-    ''
+  const row = /^\| Frameworks that are not in this release: ([^|]*) \|/m.exec(textOf('COMPAT.md'))?.[1] ?? ''
   expect(row.split(', ')).toEqual(BACKENDS.flatMap(({ name, served }) => (served === 'absent' ? [`\`${name}\``] : [])))
 })
 

@@ -10,7 +10,10 @@ import { buildDocs } from '../../scripts/docs.mjs'
 import { CHROMIUM, Tab, endChromium, startChromium } from '../server/tab.js'
 
 const TYPES: Record<string, string> = {
-  '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml',
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css',
+  '.js': 'text/javascript',
+  '.svg': 'image/svg+xml',
 }
 
 describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {

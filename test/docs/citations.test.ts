@@ -48,7 +48,8 @@ const known = new Set([...allText.matchAll(ROW)].map(([id]) => normal(id)))
 
 const headings = new Map(
   [...pages].map(([name, text]) => [
-    name, new Set([...text.matchAll(/^#+ (?:Appendix )?([0-9A-D]+(?:\.\d+)*)[.:)]? /gm)].map((m) => m[1] ?? ''))
+    name,
+    new Set([...text.matchAll(/^#+ (?:Appendix )?([0-9A-D]+(?:\.\d+)*)[.:)]? /gm)].map((m) => m[1] ?? '')),
   ]),
 )
 const numbered = (page: string, section: string) =>
@@ -83,8 +84,11 @@ test('every page that is named is in the repository', () => {
   const texts = [...sources, ...documents].map((path) => [path, readFileSync(join(ROOT, path), 'utf8')] as const)
   const folders = ['', 'docs', 'docs/internals', 'docs/decisions', 'test/gpu/results']
   const here = new Set([
-    ...pages.keys(), ...folders.flatMap((folder) => readdirSync(join(ROOT, folder))), 'full.md', 'quick.md',
-    'RESULTS.md'
+    ...pages.keys(),
+    ...folders.flatMap((folder) => readdirSync(join(ROOT, folder))),
+    'full.md',
+    'quick.md',
+    'RESULTS.md',
   ])
   const missing = texts.flatMap(([path, text]) =>
     [...text.matchAll(/(?<![\w-])[\w-]+\.md\b/g)]

@@ -28,24 +28,34 @@ test('tests of cargo are named, and so are binaries that named none', () => {
     '    `-p nereid-engine --test flow`',
   ]
   expect(cargoCounts(101, text.join('\n'))).toEqual({
-    passed: 1, failed: 2, unran: 0, skipped: '',
+    passed: 1,
+    failed: 2,
+    unran: 0,
+    skipped: '',
     failures: ['tests::bad', 'tests::panics', '-p nereid-engine --test flow'],
   })
   const broken = 'error: could not compile `nereid-http2` (lib) due to 1 previous error'
   expect(cargoCounts(101, broken)).toMatchObject({
-    failed: 1, failures: ['could not compile `nereid-http2` (lib) due to 1 previous error'],
+    failed: 1,
+    failures: ['could not compile `nereid-http2` (lib) due to 1 previous error'],
   })
   expect(cargoCounts(0, 'test result: ok. 3 passed; 0 failed; 0 ignored')).toMatchObject({
-    passed: 3, failed: 0, failures: [],
+    passed: 3,
+    failed: 0,
+    failures: [],
   })
 })
 
 test('our own runner prints FAILED before a failure, and one without output is an unnamed failure', () => {
   expect(lastLineCounts(1, 'ok     http: 3\nFAILED grpc: 5 instructions\n1 passed, 1 failed\n')).toEqual({
-    passed: 1, failed: 1, failures: ['grpc: 5 instructions'],
+    passed: 1,
+    failed: 1,
+    failures: ['grpc: 5 instructions'],
   })
   expect(lastLineCounts(139, '')).toEqual({
-    passed: 0, failed: 1, failures: ['the runner ended with 139 and named no test: what it said is above'],
+    passed: 0,
+    failed: 1,
+    failures: ['the runner ended with 139 and named no test: what it said is above'],
   })
 })
 
@@ -68,7 +78,9 @@ test('tests of vitest are named with their file, also a file that cannot be read
   }
   const counts = vitestCounts(1, file('vitest.json', JSON.stringify(report)))
   expect(counts).toMatchObject({
-    passed: 1, failed: 2, failures: ['test/cli/a.test.ts: O-1 bad', 'test/cli/b.test.ts: cannot be read'],
+    passed: 1,
+    failed: 2,
+    failures: ['test/cli/a.test.ts: O-1 bad', 'test/cli/b.test.ts: cannot be read'],
   })
 })
 
@@ -81,17 +93,25 @@ test('tests of pytest are named, failures and errors alike', () => {
     '<testcase classname="test_b" name="test_setup" time="0.1"><error ' +
     'message="no">x</error></testcase></testsuite></testsuites>'
   expect(junitCounts(1, file('pytest.xml', text))).toEqual({
-    passed: 1, failed: 2, skipped: '', failures: ['test_a::test_bad[<1\n>]', 'test_b::test_setup'],
+    passed: 1,
+    failed: 2,
+    skipped: '',
+    failures: ['test_a::test_bad[<1\n>]', 'test_b::test_setup'],
   })
 })
 
 test('each failed test is one line with its suite, and the number of lines of a suite is bounded', () => {
   expect(failureLines('rust', 2, ['a', 'b\n  c'])).toEqual(['  rust      a', '  rust      b c'])
   expect(failureLines('rust', 3, ['a'])).toEqual([
-    '  rust      a', '  rust      … and 2 without a name: see its lines above'
+    '  rust      a',
+    '  rust      … and 2 without a name: see its lines above',
   ])
   expect(failureLines('rust', 3, [])).toEqual(['  rust      3 without a name: see its lines above'])
-  const many = failureLines('golden', 2000, Array.from({ length: 2000 }, (_, i) => `case ${i}`))
+  const many = failureLines(
+    'golden',
+    2000,
+    Array.from({ length: 2000 }, (_, i) => `case ${i}`),
+  )
   expect(many.length).toBeLessThan(100)
   expect(many.at(-1)).toContain('1940 more')
 })
@@ -107,7 +127,10 @@ test('a test that passes when repeated alone counts as passed and is named; one 
   expect(one).toEqual({ passed: 8, failed: 1, failures: ['b'], unsteady: ['a'] })
   expect(asked).toEqual([['a', 'b']])
   expect(await twice('rust', { ...first, again: again({ passed: 2, failed: 0, failures: [] }) })).toEqual({
-    passed: 9, failed: 0, failures: [], unsteady: ['a', 'b'],
+    passed: 9,
+    failed: 0,
+    failures: [],
+    unsteady: ['a', 'b'],
   })
 })
 
@@ -121,7 +144,9 @@ test('a second attempt without tests changes nothing, and many failures get none
   }
   expect(await twice('rust', { ...many, again: never })).toEqual(many)
   expect(await twice('rust', { passed: 7, failed: 0, failures: [], again: never })).toEqual({
-    passed: 7, failed: 0, failures: [],
+    passed: 7,
+    failed: 0,
+    failures: [],
   })
 })
 

@@ -5,22 +5,32 @@ import { SECTIONS, cited, citationsOf, idTable, laterRows, rowsOf } from '../../
 
 test('a row belongs to its surrounding section, or to the one its table names', () => {
   const page = [
-    '## 5. Sequences', '### 5.7 Iterative', '| id | pri | requirement |', '|---|---|---|', '| S-17 | M | table |',
-    '| S-18..S-19 | M | none |'
+    '## 5. Sequences',
+    '### 5.7 Iterative',
+    '| id | pri | requirement |',
+    '|---|---|---|',
+    '| S-17 | M | table |',
+    '| S-18..S-19 | M | none |',
   ]
   expect(rowsOf('scheduling.md', page.join('\n'))).toEqual([
     { id: 'S-17', requirement: 'table', page: 'scheduling.md', section: '5.7' },
   ])
   const named = [
-    '## 6. Checklist', '| Id | Capability | Ref |', '|---|---|---|', '| P-106 | generate | 1.13 |',
-    '| B-BI-02 | repeat | native 11.2 |'
+    '## 6. Checklist',
+    '| Id | Capability | Ref |',
+    '|---|---|---|',
+    '| P-106 | generate | 1.13 |',
+    '| B-BI-02 | repeat | native 11.2 |',
   ]
   expect(rowsOf('protocol.md', named.join('\n')).map(({ id, page, section }) => [id, page, section])).toEqual([
     ['P-106', 'protocol.md', '1.13'],
     ['B-BI-02', 'backends-native.md', '11.2'],
   ])
   const several = [
-    '## 7. Checklist', '| Id | Capability | Ref |', '|---|---|---|', '| B-PYR-01 | frames | python 14.3, 15 |'
+    '## 7. Checklist',
+    '| Id | Capability | Ref |',
+    '|---|---|---|',
+    '| B-PYR-01 | frames | python 14.3, 15 |',
   ]
   expect(rowsOf('backends.md', several.join('\n')).map(({ page, section }) => [page, section])).toEqual([
     ['backends-python.md', '14.3'],
@@ -42,18 +52,33 @@ test('citations are read in every form that tests use', () => {
 
 test('COMPAT.md lists rows of features that are not in this release', () => {
   const compat = [
-    '| Not this list | O-1 |', '## Not in this release', '| feature | rows |', '|---|---|',
-    '| GPUs | P-059, O-10..O-11 |', '| Python | S-34 |'
+    '| Not this list | O-1 |',
+    '## Not in this release',
+    '| feature | rows |',
+    '|---|---|',
+    '| GPUs | P-059, O-10..O-11 |',
+    '| Python | S-34 |',
   ]
   expect([...laterRows(compat.join('\n'))]).toEqual([
-    ['P-59', 'GPUs'], ['O-10', 'GPUs'], ['O-11', 'GPUs'], ['S-34', 'Python']
+    ['P-59', 'GPUs'],
+    ['O-10', 'GPUs'],
+    ['O-11', 'GPUs'],
+    ['S-34', 'Python'],
   ])
 })
 
 test('a citation belongs to the test around it or below it', () => {
   const rust = [
-    '//! S-1', '#[test]', 'fn one() {', '  // S-2', '  check();', '}', '// S-3', '#[test]', 'fn two() {}',
-    'fn s4_helper() {}'
+    '//! S-1',
+    '#[test]',
+    'fn one() {',
+    '  // S-2',
+    '  check();',
+    '}',
+    '// S-3',
+    '#[test]',
+    'fn two() {}',
+    'fn s4_helper() {}',
   ]
   expect(citationsOf('crates/x/tests/a.rs', rust.join('\n'))).toEqual([
     { id: 'S-1', test: 'one' },
@@ -65,7 +90,8 @@ test('a citation belongs to the test around it or below it', () => {
   expect(citationsOf('crates/x/tests/a.rs', header.join('\n'))[0]).toEqual({ id: 'S-1', test: null })
   const typescript = ["test('S-1 works', () => {})", '// S-2', "test.skipIf(a)('other', () => {})"]
   expect(citationsOf('test/a.test.ts', typescript.join('\n'))).toEqual([
-    { id: 'S-1', test: 'S-1 works' }, { id: 'S-2', test: 'other' }
+    { id: 'S-1', test: 'S-1 works' },
+    { id: 'S-2', test: 'other' },
   ])
   expect(citationsOf('test/python/test_a.py', 'async def test_a():\n    """S-1"""')).toEqual([
     { id: 'S-1', test: 'test_a' },
@@ -74,7 +100,14 @@ test('a citation belongs to the test around it or below it', () => {
 
 test('citations outside of tests are no tests', () => {
   const source = [
-    '/// S-1', 'fn s2_work() {}', '#[cfg(test)]', 'mod tests {', '  // S-3', '  #[test]', '  fn a() {}', '}'
+    '/// S-1',
+    'fn s2_work() {}',
+    '#[cfg(test)]',
+    'mod tests {',
+    '  // S-3',
+    '  #[test]',
+    '  fn a() {}',
+    '}',
   ]
   expect(citationsOf('crates/x/src/a.rs', source.join('\n'))).toEqual([{ id: 'S-3', test: 'a' }])
   expect(citationsOf('crates/x/src/b.rs', source.slice(0, 2).join('\n'))).toEqual([])
@@ -85,7 +118,8 @@ test('the sections that are asked for have rows, and rows have tests', () => {
   for (const [page, sections] of Object.entries(SECTIONS)) {
     for (const wanted of sections)
       expect(
-        rows.some((row) => row.page === page && `${row.section}.`.startsWith(`${wanted}.`)), `${page} ${wanted}`,
+        rows.some((row) => row.page === page && `${row.section}.`.startsWith(`${wanted}.`)),
+        `${page} ${wanted}`,
       ).toBe(true)
   }
   const tested = (id: string) => rows.find((row) => row.id === id)?.tests.join(' ') ?? ''

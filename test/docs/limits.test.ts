@@ -19,7 +19,8 @@ const typescript = filesBelow(join(ROOT, 'src'), /\.ts$/).map((file) => readFile
 /** True if one of the files is the module `name`, or defines it: an item, a field, a variant or a method. */
 function defines(files: readonly string[], name: string): boolean {
   const item = new RegExp(
-    `\\b(?:fn|struct|enum|trait|type|const|static|mod) ${name}\\b|^\\s+(?:pub(?:\\([a-z]+\\))? )?${name}[,:({ ]`, 'm',
+    `\\b(?:fn|struct|enum|trait|type|const|static|mod) ${name}\\b|^\\s+(?:pub(?:\\([a-z]+\\))? )?${name}[,:({ ]`,
+    'm',
   )
   return files.some(
     (file) => file.endsWith(`/${name}.rs`) || file.endsWith(`/${name}/mod.rs`) || item.test(texts.get(file) ?? ''),

@@ -103,7 +103,8 @@ async function scraped(): Promise<Map<string, Family>> {
       const scrape = async (): Promise<string> => (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
       try {
         await fetch(`${server.url}/v2/models/limited/infer`, {
-          method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}',
+          method: 'POST',
+          body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}',
         })
         expect(await scrape()).toContain('nereid_key_expires_seconds{key="robot"} 4073500800\n')
         // Separate threads query devices.
@@ -199,18 +200,18 @@ test(
       found.filter(({ name }) => name.startsWith('nv_') && !name.endsWith('_bucket')),
       found.filter(({ name }) => name.startsWith('nereid_') || name.endsWith('_bucket')),
     ]
-  expect([theirs.length > 25, ours.length > 40]).toEqual([true, true])
+    expect([theirs.length > 25, ours.length > 40]).toEqual([true, true])
     await expect([HEAD, table("Triton's", theirs), table('Not in Triton', ours)].join('\n')).toMatchFileSnapshot(
       join(ROOT, 'docs/metrics.md'),
     )
 
-  const names = new Set(found.map(({ name }) => name))
+    const names = new Set(found.map(({ name }) => name))
     const named = ALL.flatMap((page) =>
       spansOf(page).flatMap((span) =>
         [...span.matchAll(/\b((?:nv|nereid)_[a-z]\w*)(…|\*)?/g)].map(([, name = '', cut]) => ({ page, name, cut })),
       ),
     )
-  const missing = named.filter(({ page, name, cut }) => {
+    const missing = named.filter(({ page, name, cut }) => {
       if (
         names.has(name) ||
         names.has(name.replace(/_(?:bucket|sum|count)$/, '')) ||
@@ -218,10 +219,11 @@ test(
         PYTHON_PACKAGES.has(name)
       )
         return false
-    // Crates and modules have such names, too.
-    if (page === 'ARCHITECTURE.md' || page === 'bench/README.md') return false
-    return cut === undefined || ![...names, 'nereid_process_', 'nereid_nodejs_'].some((one) => one.startsWith(name))
-  })
-  expect(named.length).toBeGreaterThan(80)
-  expect(missing).toEqual([])
-})
+      // Crates and modules have such names, too.
+      if (page === 'ARCHITECTURE.md' || page === 'bench/README.md') return false
+      return cut === undefined || ![...names, 'nereid_process_', 'nereid_nodejs_'].some((one) => one.startsWith(name))
+    })
+    expect(named.length).toBeGreaterThan(80)
+    expect(missing).toEqual([])
+  },
+)

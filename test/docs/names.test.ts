@@ -8,7 +8,13 @@ import { readYaml } from '../../src/commands/doctor/yaml.js'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
 import { REWRITTEN } from '../../src/tools/bench/perf_analyzer.js'
 import {
-  NO_GPUS, inferBackend, nameOr, normalise, parsePbtxt, resolveInstanceGroups, validate,
+  NO_GPUS,
+  inferBackend,
+  nameOr,
+  normalise,
+  parsePbtxt,
+  resolveInstanceGroups,
+  validate,
 } from '../../src/config/index.js'
 import { ALL, PAGES, ROOT, blocksOf, proseOf, spansOf, textOf } from './pages.js'
 
@@ -17,13 +23,25 @@ const known = new Set([
   ...flags.flatMap((flag) => [flag.name, ...(flag.aliases ?? [])]),
   ...COMMANDS.flatMap((command) => [
     ...(command.options ?? []).map(({ name }) => name),
-    ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)
+    ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name),
   ]),
 ])
 /** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package` in README.md and the bench's page. */
 const OF_SCRIPTS = new Set([
-  'triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs', 'target',
-  'wheel'
+  'triton',
+  'all',
+  'strict',
+  'lint',
+  'nightly',
+  'record',
+  'out',
+  'quick',
+  'check',
+  'name',
+  'only',
+  'tarballs',
+  'target',
+  'wheel',
 ])
 
 test('every flag that a page names is one of the server or of its commands', () => {
@@ -37,14 +55,16 @@ test('every flag that a page names is one of the server or of its commands', () 
 })
 
 test('flags in the examples of a server are known', () => {
-  const lines = PAGES.flatMap((page) => blocksOf(page)
+  const lines = PAGES.flatMap((page) =>
+    blocksOf(page)
       .filter(({ language }) => language === 'sh')
       .flatMap(({ text }) =>
         text
           .replaceAll('\\\n', ' ')
           .split('\n')
           .map((line) => ({ page, line })),
-      ))
+      ),
+  )
   const served = lines.filter(({ line }) => /^(?:npm start --|npx nereid|nereid|tritonserver) /.test(line))
   expect(served.length).toBeGreaterThan(5)
   const unknown = served

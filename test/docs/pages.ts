@@ -15,8 +15,14 @@ export const PAGES = [
 
 /** Pages about the current server: the names in them must exist. */
 export const ALL = [
-  ...PAGES, 'COMPAT.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'bench/README.md', 'docs/spec/README.md',
-  'docs/deploy/README.md'
+  ...PAGES,
+  'COMPAT.md',
+  'ARCHITECTURE.md',
+  'CHANGELOG.md',
+  'CONTRIBUTING.md',
+  'bench/README.md',
+  'docs/spec/README.md',
+  'docs/deploy/README.md',
 ]
 
 export const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8')
@@ -40,9 +46,10 @@ export interface Block {
 export function blocksOf(page: string): Block[] {
   return [...textOf(page).matchAll(/((?:^ *<!-- .* -->\n\n?)*)^ *```([\w-]*)\n([\s\S]*?)^ *```$/gm)].map(
     ([, above = '', language = '', text = '']) => ({
-    page,
-    language,
-    text,
-    markers: [...above.matchAll(/<!-- ([a-z ]+?)(?::.*)? -->/g)].map(([, marker = '']) => marker),
-  }))
+      page,
+      language,
+      text,
+      markers: [...above.matchAll(/<!-- ([a-z ]+?)(?::.*)? -->/g)].map(([, marker = '']) => marker),
+    }),
+  )
 }

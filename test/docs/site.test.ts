@@ -50,8 +50,14 @@ test('no page has two places of one name', () => {
 test('pages load nothing from elsewhere', () => {
   for (const [address, html] of pages) {
     const loaded = [...html.matchAll(/<(?:script|img|link)[^>]* (?:src|href)="([^"]*)"/g)].map(([, to = '']) => to)
-    expect(loaded.filter((to) => /^(?:\w+:|\/)/.test(to)), address).toEqual([])
-    expect(loaded.filter((to) => !existsSync(join(out, dirname(address), to))), `missing at ${address}`).toEqual([])
+    expect(
+      loaded.filter((to) => /^(?:\w+:|\/)/.test(to)),
+      address,
+    ).toEqual([])
+    expect(
+      loaded.filter((to) => !existsSync(join(out, dirname(address), to))),
+      `missing at ${address}`,
+    ).toEqual([])
   }
   for (const file of filesBelow(out, /\.(?:css|js)$/))
     expect(readFileSync(file, 'utf8').replace(/^window\.NEREID_SEARCH.*/, ''), file).not.toMatch(/https?:/)
@@ -79,8 +85,16 @@ test('each search entry has a title and a heading, and words of operators find t
       .filter(([, title, heading, about]) => `${title} ${heading} ${about}`.toLowerCase().includes(word))
       .map(([to]) => to.split('#')[0])
   const linked = {
-    autoscaling: 'operating', helm: 'containers', kubernetes: 'containers', memory: 'operating', embeddings: 'models',
-    monitoring: 'operating', upgrade: 'operating', cuda: 'support', alpine: 'support', changelog: 'changes',
+    autoscaling: 'operating',
+    helm: 'containers',
+    kubernetes: 'containers',
+    memory: 'operating',
+    embeddings: 'models',
+    monitoring: 'operating',
+    upgrade: 'operating',
+    cuda: 'support',
+    alpine: 'support',
+    changelog: 'changes',
   }
   for (const [word, page] of Object.entries(linked)) expect(find(word), word).toContain(`${page}.html`)
 })
@@ -88,6 +102,9 @@ test('each search entry has a title and a heading, and words of operators find t
 test('comments for tests are not in the pages', () => {
   expect([...pages].filter(([, html]) => /<!--/.test(html)).map(([address]) => address)).toEqual([])
   expect([...new Set([...pages.keys()].map((address) => dirname(address)))].toSorted()).toEqual([
-    '.', 'contract', 'decisions', 'inside'
+    '.',
+    'contract',
+    'decisions',
+    'inside',
   ])
 })

@@ -11,7 +11,9 @@ export interface Answer {
 
 /** Without what is the connection's. */
 export async function answer(
-  at: string, method: string, path: string,
+  at: string,
+  method: string,
+  path: string,
   { headers = {}, body }: { headers?: Record<string, string>; body?: Buffer | string } = {},
 ): Promise<Answer> {
   return await new Promise((resolve, reject) => {
@@ -80,8 +82,9 @@ export const CASES: [string, string, { headers?: Record<string, string>; body?: 
   ['POST', '/v2/models/variable/infer', { body: LARGE }],
   ['POST', '/v2/models/variable/infer', { body: LARGE, headers: { 'Transfer-Encoding': 'chunked' } }],
   [
-    'POST', '/v2/models/simple/generate',
-    { body: '{"INPUT0":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],"INPUT1":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}' }
+    'POST',
+    '/v2/models/simple/generate',
+    { body: '{"INPUT0":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],"INPUT1":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}' },
   ],
   ['POST', '/v2/models/repeat/generate_stream', { body: '{"IN":[1,2,3],"DELAY":[0,0,0],"WAIT":0}' }],
   ['POST', '/v2/models/repeat/generate_stream', { body: '{"IN":"x"}' }],

@@ -7,7 +7,11 @@ import createFastify from 'fastify'
 import { Hono } from 'hono'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
-  fastify, fetch as fetchHandler, httpHandler, type FetchHandler, type NodeHandler,
+  fastify,
+  fetch as fetchHandler,
+  httpHandler,
+  type FetchHandler,
+  type NodeHandler,
 } from '../../src/embed/index.js'
 import { Server } from '../../src/index.js'
 import { repositories, simpleBody } from '../server/harness.js'
@@ -55,7 +59,10 @@ async function listening(listener: RequestListener): Promise<string> {
 const JSON_TYPE = { 'Content-Type': 'application/json' }
 const HEAD = JSON.stringify({
   inputs: ['INPUT0', 'INPUT1'].map((name) => ({
-    name, shape: [1, 16], datatype: 'INT32', parameters: { binary_data_size: 64 },
+    name,
+    shape: [1, 16],
+    datatype: 'INT32',
+    parameters: { binary_data_size: 64 },
   })),
 })
 /** JSON and binary tensors, as most clients send them. */
@@ -72,7 +79,8 @@ const GZIP = { 'Content-Encoding': 'gzip' }
 async function expectSums(at: string, path: string, sent: Parameters<typeof answer>[3]): Promise<void> {
   const { status, body } = await answer(at, 'POST', path, sent)
   expect([status, JSON.parse(body.toString())]).toMatchObject([
-    200, { outputs: [{ name: 'OUTPUT0', shape: [1, 16], datatype: 'INT32', data: Array(16).fill(6) }, {}] }
+    200,
+    { outputs: [{ name: 'OUTPUT0', shape: [1, 16], datatype: 'INT32', data: Array(16).fill(6) }, {}] },
   ])
 }
 
@@ -91,23 +99,27 @@ describe('Express', () => {
     ['express.json()', express.json(), PLAIN],
     ['express.json(), of a binary request, which it leaves alone', express.json(), BINARY],
     [
-      'express.json(), which shortens it', express.json(),
+      'express.json(), which shortens it',
+      express.json(),
       { body: SPACED, headers: { ...JSON_TYPE, [LENGTH]: String(SPACED.length) } },
     ],
     [
-      'express.json(), which unpacks', express.json(),
+      'express.json(), which unpacks',
+      express.json(),
       { body: gzipSync(simpleBody(3)), headers: { ...JSON_TYPE, ...GZIP } },
     ],
     ['express.raw()', express.raw(anything), BINARY],
     [
-      'express.raw(), which unpacks', express.raw(anything),
+      'express.raw(), which unpacks',
+      express.raw(anything),
       { body: gzipSync(BINARY.body), headers: { ...BINARY.headers, ...GZIP } },
     ],
     ['what keeps packed bytes', keeping, { body: gzipSync(simpleBody(3)), headers: { ...JSON_TYPE, ...GZIP } }],
     ['express.text()', express.text(anything), PLAIN],
     ['express.urlencoded(), of JSON, which it leaves alone', express.urlencoded(), PLAIN],
     [
-      'express.json(), of a body in chunks', express.json(),
+      'express.json(), of a body in chunks',
+      express.json(),
       { ...PLAIN, headers: { ...JSON_TYPE, 'Transfer-Encoding': 'chunked' } },
     ],
   ])('answers behind %s', async (_, parser, sent) => {
@@ -119,8 +131,9 @@ describe('Express', () => {
     const body = JSON.stringify({ inputs: [{ name: 'X', shape: [1, data.length], datatype: 'FP32', data }] })
     const apps = [express().use(express.json({ limit: '10mb' }), api), express().use(api)]
     const [parsed, read] = await Promise.all(
-      apps.map(async (app) =>
-        await answer(await listening(app), 'POST', '/v2/models/variable/infer', { body, headers: JSON_TYPE }),
+      apps.map(
+        async (app) =>
+          await answer(await listening(app), 'POST', '/v2/models/variable/infer', { body, headers: JSON_TYPE }),
       ),
     )
     expect(read?.status).toBe(200)
@@ -132,20 +145,29 @@ describe('Express', () => {
     const at = await listening(express().use(reader, api))
     const read = await answer(at, 'POST', INFER, PLAIN)
     expect([read.status, read.body.toString()]).toEqual([
-      500, expect.stringMatching(/^\{"error":"the body was read before nereid\/embed.*request\.body/),
+      500,
+      expect.stringMatching(/^\{"error":"the body was read before nereid\/embed.*request\.body/),
     ])
     expect((await answer(at, 'GET', '/v2/models/simple')).status).toBe(200)
     const forms = await listening(express().use(express.urlencoded(), api))
     const headers = { 'Content-Type': 'application/x-www-form-urlencoded' }
     const form = await answer(forms, 'POST', INFER, { ...PLAIN, headers })
     expect([form.status, form.body.toString()]).toEqual([
-      500, expect.stringContaining("Content-Type is 'application/x-www-form-urlencoded'"),
+      500,
+      expect.stringContaining("Content-Type is 'application/x-www-form-urlencoded'"),
     ])
   })
 
-  const mounts = [['/ml', '/ml'], ['/ml/v2', '/ml'], ['/v2', ''], ['/:tenant/api', '/a/api']] as const
+  const mounts = [
+    ['/ml', '/ml'],
+    ['/ml/v2', '/ml'],
+    ['/v2', ''],
+    ['/:tenant/api', '/a/api'],
+  ] as const
   test.each(mounts)('answers below %s', async (mount, path) => {
-    const app = express().use(mount, api).use((request, response) => void response.end(`page ${request.url}`))
+    const app = express()
+      .use(mount, api)
+      .use((request, response) => void response.end(`page ${request.url}`))
     const at = await listening(app)
     await expectSums(at, path + INFER, PLAIN)
     expect(JSON.parse((await answer(at, 'GET', `${path}/v2`)).body.toString())).toMatchObject({ name: 'triton' })
@@ -222,7 +244,8 @@ describe('Hono', () => {
       })
     const named = await app.request(INFER, asked)
     expect([named.status, await named.json()]).toEqual([
-      500, { error: expect.stringMatching(/^the body was read before.*c\.req\.arrayBuffer\(\)/) },
+      500,
+      { error: expect.stringMatching(/^the body was read before.*c\.req\.arrayBuffer\(\)/) },
     ])
     const right = await app.request(`/ml${INFER}`, asked)
     expect([right.status, await right.json()]).toEqual([200, sums])

@@ -93,7 +93,8 @@ const { httpPort, httpAddress, grpcPort, grpcAddress, metricsPort, metricsAddres
 const at = (port, address) => ({ port: Number(port[0]), address: address[0] })
 // A library is quiet about what goes well, and says so in its log settings; the command line is not.
 const [own, outside] =
-  outer === 'grpc-js' ? [{ http: at(httpPort, httpAddress) }, at(grpcPort, grpcAddress)]
+  outer === 'grpc-js'
+    ? [{ http: at(httpPort, httpAddress) }, at(grpcPort, grpcAddress)]
     : [{ grpc: at(grpcPort, grpcAddress) }, at(httpPort, httpAddress)]
 const server = await Server.start({ logInfo: true, ...options, ...own, metrics: at(metricsPort, metricsAddress) })
 const close = await OUTER[outer](server, outside.port, outside.address)

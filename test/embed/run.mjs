@@ -20,21 +20,27 @@ async function replays(outers, { suites, cases = null }) {
   const lanes = new Lanes('embed')
   const one = (outer) =>
     replayed(from, suites ?? from.suites, {
-      lanes, cases, server: `${process.execPath} ${join(HERE, 'outer.mjs')} ${outer}`, title: outer,
+      lanes,
+      cases,
+      server: `${process.execPath} ${join(HERE, 'outer.mjs')} ${outer}`,
+      title: outer,
       differences: differences[outer],
     })
   const all = await Promise.all(outers.map(one))
   lanes.end()
   const sum = (pick) => all.reduce((total, counts) => total + pick(counts), 0)
   return {
-    passed: sum((c) => c.passed), failed: sum((c) => c.failed), known: sum((c) => c.known),
+    passed: sum((c) => c.passed),
+    failed: sum((c) => c.failed),
+    known: sum((c) => c.known),
     failures: all.flatMap(({ failures }) => failures),
   }
 }
 
 /** Whether the committed sample is the one that is chosen from the recording as it is now; what to do otherwise. */
 async function staleSample() {
-  return readFileSync(SAMPLE, 'utf8') === textOf(await chosen()) ? []
+  return readFileSync(SAMPLE, 'utf8') === textOf(await chosen())
+    ? []
     : ['test/embed/sample.json is not what test/embed/sample.mjs chooses: node test/embed/sample.mjs']
 }
 
@@ -52,6 +58,10 @@ export async function embedded(outers = OUTER, { all = false } = {}) {
   const stale = await staleSample()
   const { passed, failed, known, failures } = await replays(outers, { cases })
   return {
-    passed: passed + 1 - stale.length, failed: failed + stale.length, known, failures: [...stale, ...failures], again,
+    passed: passed + 1 - stale.length,
+    failed: failed + stale.length,
+    known,
+    failures: [...stale, ...failures],
+    again,
   }
 }

@@ -32,7 +32,8 @@ const BEFORE = {
 /** All cases of test/golden, by suite, as `replay.py --list` has them. */
 async function recorded() {
   const { code, text } = await capture(PYTHON, [join(ROOT, 'test/golden/replay.py'), '--list'], {
-    quiet: true, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+    quiet: true,
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
   })
   if (code !== 0) throw new Error(`replay.py --list ended with ${code}: ${text.slice(-1000)}`)
   return JSON.parse(text.replaceAll(/\bNaN\b/g, 'null'))
@@ -116,7 +117,8 @@ export async function chosen() {
       if (!one.judged || !['http', 'raw'].includes(one.kind) || one.port === 'metrics' || DEPENDS.test(one.id)) continue
       const has = [
         ...new Set([
-          ...traits(one, suite), ...known.filter((k) => k.suite === suite && k.id === one.id).map(({ trait }) => trait)
+          ...traits(one, suite),
+          ...known.filter((k) => k.suite === suite && k.id === one.id).map(({ trait }) => trait),
         ]),
       ]
       for (const trait of has) left.add(trait)

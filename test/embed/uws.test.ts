@@ -35,7 +35,10 @@ describe.skipIf(process.env['NEREID_UWS'] === undefined)('inside uWebSockets.js'
     ;({ App, us_socket_local_port: portOf } = (await uwsModule()) as unknown as Module)
     models = repositories()
     server = await Server.start({
-      modelRepository: models.path('main'), strictReadiness: false, http: { address: '127.0.0.1' }, exitOnError: false,
+      modelRepository: models.path('main'),
+      strictReadiness: false,
+      http: { address: '127.0.0.1' },
+      exitOnError: false,
     })
     own = `http://127.0.0.1:${server.ports.http}`
     url = await listening(uws(server, App(), { local: '127.0.0.1:1' }))
@@ -50,14 +53,19 @@ describe.skipIf(process.env['NEREID_UWS'] === undefined)('inside uWebSockets.js'
   test.each(CASES.filter(([, path]) => path !== '/v2%'))(
     'uWebSockets.js answers %s %s as the port does',
     async (method, path, options) => {
-    const [mine, theirs] = [await answer(url, method, path, options), await answer(own, method, path, options)]
-    delete mine.headers['uwebsockets']
-    expect({ ...mine, body: mine.body.toString() }).toEqual({ ...theirs, body: theirs.body.toString() })
-  })
+      const [mine, theirs] = [await answer(url, method, path, options), await answer(own, method, path, options)]
+      delete mine.headers['uwebsockets']
+      expect({ ...mine, body: mine.body.toString() }).toEqual({ ...theirs, body: theirs.body.toString() })
+    },
+  )
 
   /** The reply's head; the caller reads. */
   async function begun(
-    at: string, path: string, body: Buffer | string, headers: Record<string, string> = {}, agent?: Agent,
+    at: string,
+    path: string,
+    body: Buffer | string,
+    headers: Record<string, string> = {},
+    agent?: Agent,
   ): Promise<IncomingMessage> {
     return await new Promise((resolve, reject) => {
       const sent = ask(at, { method: 'POST', path, headers, ...(agent === undefined ? {} : { agent }) }, resolve)
@@ -90,7 +98,9 @@ describe.skipIf(process.env['NEREID_UWS'] === undefined)('inside uWebSockets.js'
   test('events wait for a client that reads slowly, and all come in order', async () => {
     const IN = Array.from({ length: 3000 }, (_, i) => i)
     const reply = await begun(
-      url, '/v2/models/repeat/generate_stream', JSON.stringify({ IN, DELAY: IN.map(() => 0), WAIT: 0 }),
+      url,
+      '/v2/models/repeat/generate_stream',
+      JSON.stringify({ IN, DELAY: IN.map(() => 0), WAIT: 0 }),
     )
     await new Promise((resolve) => setTimeout(resolve, 200))
     let text = ''

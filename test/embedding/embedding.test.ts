@@ -20,8 +20,11 @@ const SIMPLE = [
 ]
 /** Why no program can be compiled here; null if they can. */
 const missing =
-  process.platform !== 'linux' ? 'programs embed a server on Linux only'
-    : spawnSync('cc', ['--version']).status !== 0 ? 'there is no C compiler (cc)' : null
+  process.platform !== 'linux'
+    ? 'programs embed a server on Linux only'
+    : spawnSync('cc', ['--version']).status !== 0
+      ? 'there is no C compiler (cc)'
+      : null
 
 const run = promisify(execFile)
 const root = mkdtempSync(join(tmpdir(), 'nereid-embedding-'))
@@ -53,7 +56,11 @@ function hasEnded(pid: number): boolean {
 if (missing !== null) console.warn(`no program embeds a server in this run: ${missing}`)
 describe.skipIf(missing !== null)('a program that embeds a server', () => {
   beforeAll(async () => {
-    for (const [name, to] of [['simple', models], ['repeat', models], ['simple', others]] as const) {
+    for (const [name, to] of [
+      ['simple', models],
+      ['repeat', models],
+      ['simple', others],
+    ] as const) {
       mkdirSync(to, { recursive: true })
       cpSync(join(ROOT, 'examples/models', name), join(to, to === others ? 'other' : name), { recursive: true })
     }
@@ -104,21 +111,23 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
       expect(report('index')).toEqual(await http('/v2/repository/index', 'POST'))
       expect(report('ready index')).toEqual(report('index'))
       const statistics = report('statistics') as { model_stats: { inference_count: number }[] }
-      const shape = await http('/v2/models/simple/stats') as typeof statistics
+      const shape = (await http('/v2/models/simple/stats')) as typeof statistics
       expect(Object.keys(statistics.model_stats[0] ?? {})).toEqual(Object.keys(shape.model_stats[0] ?? {}))
       expect(statistics.model_stats.map((one) => one.inference_count)).toEqual([1])
       expect((report('all statistics') as typeof statistics).model_stats).toHaveLength(2)
     } finally {
       await server.stop()
     }
-    expect(printed).toEqual(expect.arrayContaining([
-      'config 2: Invalid argument - model configuration version 2 not supported, supported versions are: 1',
-      "absent metadata: Not found - Request for unknown model: 'absent' is not found",
-      "absent config: Not found - Request for unknown model: 'absent' is not found",
-      "absent statistics: Invalid argument - requested model 'absent' is not available",
-      "format: Invalid argument - unknown metrics format '7'",
-      'nv_inference_request_success{model="simple",version="1"} 1',
-    ]))
+    expect(printed).toEqual(
+      expect.arrayContaining([
+        'config 2: Invalid argument - model configuration version 2 not supported, supported versions are: 1',
+        "absent metadata: Not found - Request for unknown model: 'absent' is not found",
+        "absent config: Not found - Request for unknown model: 'absent' is not found",
+        "absent statistics: Invalid argument - requested model 'absent' is not available",
+        "format: Invalid argument - unknown metrics format '7'",
+        'nv_inference_request_success{model="simple",version="1"} 1',
+      ]),
+    )
   })
 
   test('loads and unloads models, adds and removes repositories, and polls', async () => {
@@ -212,25 +221,26 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
     expect(stdout).toBe(prints)
   })
 
-  test.each([[], ['fork']])('leaves no server behind when it is killed, also if it forked a process (%s)', async (
-    ...more: string[]
-  ) => {
-    const child = spawn(join(root, 'waits'), [models, ...more], { stdio: ['ignore', 'pipe', 'inherit'] })
-    let printed = ''
-    child.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()))
-    const printedPid = (what: string): Promise<number> =>
-      vi.waitFor(() => Number(new RegExp(`${what} (\\d+)`).exec(printed)?.[1] ?? expect.fail(printed)), 20_000)
-    let forked: number | null = null
-    try {
-      const server = await printedPid('child')
-      expect(await printedPid('pipes')).toBe(0)
-      if (more.length > 0) forked = await printedPid('forked')
-      expect(hasEnded(server)).toBe(false)
-      child.kill('SIGKILL')
-      await vi.waitFor(() => expect(hasEnded(server)).toBe(true), 10_000)
-    } finally {
-      child.kill('SIGKILL')
-      if (forked !== null) process.kill(forked, 'SIGKILL')
-    }
-  })
+  test.each([[], ['fork']])(
+    'leaves no server behind when it is killed, also if it forked a process (%s)',
+    async (...more: string[]) => {
+      const child = spawn(join(root, 'waits'), [models, ...more], { stdio: ['ignore', 'pipe', 'inherit'] })
+      let printed = ''
+      child.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+      const printedPid = (what: string): Promise<number> =>
+        vi.waitFor(() => Number(new RegExp(`${what} (\\d+)`).exec(printed)?.[1] ?? expect.fail(printed)), 20_000)
+      let forked: number | null = null
+      try {
+        const server = await printedPid('child')
+        expect(await printedPid('pipes')).toBe(0)
+        if (more.length > 0) forked = await printedPid('forked')
+        expect(hasEnded(server)).toBe(false)
+        child.kill('SIGKILL')
+        await vi.waitFor(() => expect(hasEnded(server)).toBe(true), 10_000)
+      } finally {
+        child.kill('SIGKILL')
+        if (forked !== null) process.kill(forked, 'SIGKILL')
+      }
+    },
+  )
 })

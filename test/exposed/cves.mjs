@@ -20,7 +20,8 @@ const RACES = bulletin('loads, unloads, settings, registrations')
 const CHUNKS = bulletin('three megabytes in chunks of one byte')
 const NESTED = bulletin('JSON of 100,000 brackets')
 const LIES = [
-  'crates/backend-process/tests/violations.rs', 'a_process_that_breaks_the_protocol_is_killed_and_restarted'
+  'crates/backend-process/tests/violations.rs',
+  'a_process_that_breaks_the_protocol_is_killed_and_restarted',
 ]
 const FRAMES = ['crates/frames/src/vectors.rs', 'invalid_frames_are_rejected_b_sec_04_b_sec_05']
 const UNNAMED = ['crates/memory/src/memfd.rs', 'a_memfd_is_shared_by_descriptor_and_cannot_shrink']
@@ -37,8 +38,9 @@ export const CLASSES = [
       'The network cannot load models unless a flag allows it. File paths must then stay in a directory that ' +
       "is new for each load, a model name must not be a path, and MLflow's plugin is a client like others.",
     proofs: [
-      ELSEWHERE, ['test/repository/store.test.ts', 'R-35: file:%s is rejected and leaves nothing behind'],
-      verb("'load a model with files'")
+      ELSEWHERE,
+      ['test/repository/store.test.ts', 'R-35: file:%s is rejected and leaves nothing behind'],
+      verb("'load a model with files'"),
     ],
   },
   {
@@ -48,8 +50,9 @@ export const CLASSES = [
       "Labels, model files and warm-up data must be in the model's directory. No answer contains lines of " +
       'other files.',
     proofs: [
-      CONFIGURED, attack('configuration', 'warm-up data from /etc/passwd'),
-      attack('python', 'configurations of Python models with files and environments elsewhere')
+      CONFIGURED,
+      attack('configuration', 'warm-up data from /etc/passwd'),
+      attack('python', 'configurations of Python models with files and environments elsewhere'),
     ],
   },
   {
@@ -60,7 +63,7 @@ export const CLASSES = [
       'rejected, and sizes have limits.',
     proofs: [
       attack('python', 'archives of Python environments with names and links that lead out'),
-      ['crates/backend-python/tests/archives.rs', 'b_sec_06_names_that_lead_outside_are_rejected']
+      ['crates/backend-python/tests/archives.rs', 'b_sec_06_names_that_lead_outside_are_rejected'],
     ],
   },
   {
@@ -68,8 +71,9 @@ export const CLASSES = [
     cves: ['2024-0087', '2024-0100'],
     here: 'No client can set a log file or a trace file over the network.',
     proofs: [
-      verb("'name a log file'"), verb("'name a trace file'"),
-      ['test/log/settings.test.ts', 'log file location can not be updated through network protocol']
+      verb("'name a log file'"),
+      verb("'name a trace file'"),
+      ['test/log/settings.test.ts', 'log file location can not be updated through network protocol'],
     ],
   },
   {
@@ -78,7 +82,7 @@ export const CLASSES = [
     here: 'A log message is one line, and its control characters are escaped.',
     proofs: [
       bulletin('ends of lines, escapes of terminals and forged entries'),
-      ['test/log/format.test.ts', 'records of the core go through the same levels and escaping']
+      ['test/log/format.test.ts', 'records of the core go through the same levels and escaping'],
     ],
   },
   {
@@ -89,9 +93,10 @@ export const CLASSES = [
       'and when it is used. Objects are opened anew each time, and a region stays until its last request is ' +
       'answered.',
     proofs: [
-      KEYS, ['crates/memory/src/region.rs', 'windows_are_relative_to_the_region_and_checked'],
+      KEYS,
+      ['crates/memory/src/region.rs', 'windows_are_relative_to_the_region_and_checked'],
       ['crates/memory/src/region.rs', 'a_region_in_use_stays_until_its_last_window'],
-      attack('regions', 'a region truncated while requests read and write it')
+      attack('regions', 'a region truncated while requests read and write it'),
     ],
   },
   {
@@ -101,7 +106,11 @@ export const CLASSES = [
       'This memory has no name: clients cannot register it, and no error names it. It holds tensor bytes only. ' +
       'The server checks each message about it, and ends a process that breaks the protocol.',
     proofs: [
-      LIES, FRAMES, UNNAMED, ['crates/backend-process/tests/runners.rs', 'a_full_arena_fails_its_request_only'], KEYS
+      LIES,
+      FRAMES,
+      UNNAMED,
+      ['crates/backend-process/tests/runners.rs', 'a_full_arena_fails_its_request_only'],
+      KEYS,
     ],
   },
   {
@@ -110,7 +119,7 @@ export const CLASSES = [
     here: 'The server uses no shell. Python models whose names have shell characters are rejected.',
     proofs: [
       bulletin('names of models for a shell'),
-      ['crates/backend-python/src/code.rs', 'b_sec_05_names_with_shell_characters_are_rejected']
+      ['crates/backend-python/src/code.rs', 'b_sec_05_names_with_shell_characters_are_rejected'],
     ],
   },
   {
@@ -118,8 +127,9 @@ export const CLASSES = [
     cves: ['2025-23310', '2025-23311', '2025-23317', '2025-33202', '2026-47476'],
     here: 'At most 65,536 chunks are decoded in place. No size on a stack depends on the input.',
     proofs: [
-      CHUNKS, ['test/server/http_wire.test.ts', 'P-003 more than 65536 chunks are rejected'],
-      attack('http1', 'a request hidden in the chunk that passes the limit')
+      CHUNKS,
+      ['test/server/http_wire.test.ts', 'P-003 more than 65536 chunks are rejected'],
+      attack('http1', 'a request hidden in the chunk that passes the limit'),
     ],
   },
   {
@@ -127,24 +137,34 @@ export const CLASSES = [
     cves: ['2025-23325', '2026-47477'],
     here: 'JSON readers do not recurse, and tensor data nest to 100.',
     proofs: [
-      NESTED, ['crates/protocol/tests/http_properties.rs', 'arbitrary_bytes_never_panic'],
-      attack('commands', 'nereid doctor of YAML')
+      NESTED,
+      ['crates/protocol/tests/http_properties.rs', 'arbitrary_bytes_never_panic'],
+      attack('commands', 'nereid doctor of YAML'),
     ],
   },
   {
     title: 'Numbers that overflow, underflow or divide by zero',
     cves: [
-      '2025-23321', '2025-23324', '2025-23326', '2025-23327', '2025-23335', '2025-33211', '2026-24173', '2026-24174',
-      '2026-24210', '2026-47629'
+      '2025-23321',
+      '2025-23324',
+      '2025-23326',
+      '2025-23327',
+      '2025-23335',
+      '2025-33211',
+      '2026-24173',
+      '2026-24174',
+      '2026-24210',
+      '2026-47629',
     ],
     here:
       'Sizes are computed in 64 bits with checks, and compared with the received bytes before an allocation. ' +
       'ONNX Runtime runs TensorRT plans, with checked inputs.',
     proofs: [
-      NUMBERS, attack('shapes', 'a tensor of 2^62 elements'),
+      NUMBERS,
+      attack('shapes', 'a tensor of 2^62 elements'),
       ['crates/protocol/tests/http.rs', 'p072_shapes_that_overflow_are_rejected'],
       attack('configuration', 'configurations whose numbers ask for terabytes'),
-      ['crates/protocol/src/grpc/tests/differential.rs', 'arbitrary_bytes_do_no_harm']
+      ['crates/protocol/src/grpc/tests/differential.rs', 'arbitrary_bytes_do_no_harm'],
     ],
   },
   {
@@ -153,7 +173,7 @@ export const CLASSES = [
     here: 'The files of a load are measured before they are decoded, and have at most 256 MiB together.',
     proofs: [
       attack('repository', 'a load request with a file of 450 MB'),
-      attack('repository', 'load requests with 1,000,000 files')
+      attack('repository', 'load requests with 1,000,000 files'),
     ],
   },
   {
@@ -165,7 +185,7 @@ export const CLASSES = [
     proofs: [
       attack('memory', '40 bodies that announce 2 GiB and send one byte'),
       attack('memory', 'a body larger than a quarter of the budget'),
-      attack('memory', 'bodies of 60 MiB when the system has 256 MiB')
+      attack('memory', 'bodies of 60 MiB when the system has 256 MiB'),
     ],
   },
   {
@@ -176,8 +196,8 @@ export const CLASSES = [
       bulletin('a million outputs in a request'),
       [
         'crates/protocol/src/grpc/tests/decode.rs',
-        'limits_of_tensors_and_parameters_are_checked_before_they_are_stored'
-      ]
+        'limits_of_tensors_and_parameters_are_checked_before_they_are_stored',
+      ],
     ],
   },
   {
@@ -187,9 +207,10 @@ export const CLASSES = [
       'The inflated size is limited by a ratio and by a maximum. It is charged in steps, and released however ' +
       'the request ends.',
     proofs: [
-      attack('memory', '64 MiB of zeros as 64 KiB of gzip'), attack('hold', 'a body of 60 MiB of gzip members'),
+      attack('memory', '64 MiB of zeros as 64 KiB of gzip'),
+      attack('hold', 'a body of 60 MiB of gzip members'),
       bulletin('5,000 packed requests that fail'),
-      ['test/python/test_compression.py', 'test_a_bomb_is_refused_by_its_ratio']
+      ['test/python/test_compression.py', 'test_a_bomb_is_refused_by_its_ratio'],
     ],
   },
   {
@@ -199,7 +220,7 @@ export const CLASSES = [
     proofs: [
       STREAMS,
       ['crates/frontend/tests/many.rs', 'a_client_that_disconnects_cancels_its_requests_over_every_transport'],
-      ['crates/frontend/tests/grpc.rs', 'p2_5_triton_grpc_error_ends_the_stream_with_the_first_failure_after_enqueue']
+      ['crates/frontend/tests/grpc.rs', 'p2_5_triton_grpc_error_ends_the_stream_with_the_first_failure_after_enqueue'],
     ],
   },
   {
@@ -209,8 +230,9 @@ export const CLASSES = [
       'One thread changes the server, and versions are replaced as a whole. Tests run the lock-free parts in ' +
       'every interleaving.',
     proofs: [
-      RACES, ['crates/memory/src/region.rs', 'threads_resolve_and_unregister_at_once'],
-      ['crates/engine/tests/loom.rs', 'fn ']
+      RACES,
+      ['crates/memory/src/region.rs', 'threads_resolve_and_unregister_at_once'],
+      ['crates/engine/tests/loom.rs', 'fn '],
     ],
   },
   {
@@ -219,7 +241,7 @@ export const CLASSES = [
     here: 'An incomplete body is not a request. Reused memory is written before it is read.',
     proofs: [
       bulletin('bodies that end early, after one with a secret'),
-      ['test/python/test_compression.py', 'test_a_truncated_body_is_refused']
+      ['test/python/test_compression.py', 'test_a_truncated_body_is_refused'],
     ],
   },
   {
@@ -228,7 +250,7 @@ export const CLASSES = [
     here: 'A model that cannot be loaded is reported with its reason, and the others serve.',
     proofs: [
       attack('configuration', 'the same configurations in a repository that is loaded at start'),
-      ['crates/engine/tests/all/panics.rs', 'a_panic_only_fails_its_own_requests']
+      ['crates/engine/tests/all/panics.rs', 'a_panic_only_fails_its_own_requests'],
     ],
   },
   {
@@ -236,8 +258,9 @@ export const CLASSES = [
     cves: ['2026-24175', '2026-47480'],
     here: 'A header or file that cannot be read is an error with a status. A panic does not end the process.',
     proofs: [
-      bulletin('headers whose values are not numbers'), attack('repository', 'FIFOs, sockets, devices, directories'),
-      ['crates/protocol/src/http/length.rs', 'p077_header_length_is_read_like_stoi']
+      bulletin('headers whose values are not numbers'),
+      attack('repository', 'FIFOs, sockets, devices, directories'),
+      ['crates/protocol/src/http/length.rs', 'p077_header_length_is_read_like_stoi'],
     ],
   },
   {
@@ -245,8 +268,9 @@ export const CLASSES = [
     cves: ['2026-24206', '2026-24207'],
     here: NO_FRONT_END,
     proofs: [
-      RESTRICTED, ['test/exposed/rows.test.ts', 'every route of HTTP has a row'],
-      ['test/exposed/rows.test.ts', 'every call of gRPC has a row']
+      RESTRICTED,
+      ['test/exposed/rows.test.ts', 'every route of HTTP has a row'],
+      ['test/exposed/rows.test.ts', 'every call of gRPC has a row'],
     ],
   },
   {
@@ -272,7 +296,8 @@ export function published() {
   const part = /### 5\.1 [\s\S]*?\n### 5\.2/.exec(page)?.[0] ?? ''
   return new Map(
     [...part.matchAll(/^\| (\d{4}-\d+) \| [^|]* \| (\d+) \| [^|]* \| ([^|]*) \|/gm)].map(([, cve, cwe, cause]) => [
-      cve, { cwe, cause: cause.trim() }
+      cve,
+      { cwe, cause: cause.trim() },
     ]),
   )
 }

@@ -9,7 +9,9 @@ export function makeKeys(directory) {
   const file = join(directory, 'keys.json')
   const make = (...args) =>
     execFileSync(process.execPath, [join(ROOT, 'dist/cli/main.js'), 'key', file, ...args], {
-      encoding: 'utf8', timeout: 60_000, stdio: ['ignore', 'pipe', 'pipe'],
+      encoding: 'utf8',
+      timeout: 60_000,
+      stdio: ['ignore', 'pipe', 'pipe'],
     }).trim()
   // No key is made that has ended already: time passes for this one.
   const ended = make('--name=ended', '--scope=all', '--expires=90d')

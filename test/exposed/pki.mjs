@@ -15,7 +15,18 @@ export function makePki(directory, addresses) {
   const root = (name) => {
     const files = at(name)
     openssl(
-      'req', '-x509', '-newkey', ...CURVE, '-nodes', '-days', '2', '-subj', `/CN=${name}`, '-keyout', files.key, '-out',
+      'req',
+      '-x509',
+      '-newkey',
+      ...CURVE,
+      '-nodes',
+      '-days',
+      '2',
+      '-subj',
+      `/CN=${name}`,
+      '-keyout',
+      files.key,
+      '-out',
       files.cert,
     )
     return files
@@ -29,14 +40,30 @@ export function makePki(directory, addresses) {
     openssl('req', '-newkey', ...CURVE, '-nodes', '-subj', `/CN=${name}`, '-keyout', files.key, '-out', request)
     serial += 1
     openssl(
-      'x509', '-req', '-in', request, '-CA', by.cert, '-CAkey', by.key, '-set_serial', String(serial), '-days', '2',
-      '-extfile', extensions, '-out', files.cert,
+      'x509',
+      '-req',
+      '-in',
+      request,
+      '-CA',
+      by.cert,
+      '-CAkey',
+      by.key,
+      '-set_serial',
+      String(serial),
+      '-days',
+      '2',
+      '-extfile',
+      extensions,
+      '-out',
+      files.cert,
     )
     return files
   }
   const [ours, other] = [root('ca'), root('stranger')]
   return {
-    root: ours, server: issue(ours, 'tls', 'serverAuth'), client: issue(ours, 'client', 'clientAuth'),
+    root: ours,
+    server: issue(ours, 'tls', 'serverAuth'),
+    client: issue(ours, 'client', 'clientAuth'),
     foreign: issue(other, 'foreign', 'clientAuth'),
   }
 }

@@ -46,7 +46,13 @@ function curl(origin, key, body) {
   if (body === undefined) args.push(`${origin}/v2`)
   else
     args.push(
-      '--header', 'Expect:', '--request', 'POST', '--upload-file', '-', `${origin}/v2/models/identity_fp32/generate`,
+      '--header',
+      'Expect:',
+      '--request',
+      'POST',
+      '--upload-file',
+      '-',
+      `${origin}/v2/models/identity_fp32/generate`,
     )
   const child = spawn('curl', args)
   let text = ''

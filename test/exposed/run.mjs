@@ -66,7 +66,8 @@ async function serve(section, context) {
   const listen = ports === null ? [] : listenFlags(ports)
   const args = [join(ROOT, 'dist/cli/main.js'), `--model-repository=${context.models}`, ...listen, ...section.flags]
   const { child, output } = await start(`server of "${section.title}"`, process.execPath, args, {
-    ready: /Started Metrics Service at/, timeoutMs: START_MS_MAX,
+    ready: /Started Metrics Service at/,
+    timeoutMs: START_MS_MAX,
   })
   const [http, grpc, metrics] = ports ?? []
   return { child, output, ports: ports === null ? DEFAULT_PORTS : { http, grpc, metrics } }
@@ -91,7 +92,9 @@ async function runSection(section, context) {
         continue
       }
       const to = {
-        host: column.where === 'network' ? network : '127.0.0.1', ...placeOf(column, server, context), tls: column.tls,
+        host: column.where === 'network' ? network : '127.0.0.1',
+        ...placeOf(column, server, context),
+        tls: column.tls,
       }
       const state = () => stateOf(server, section.unchanged, context)
       const before = section.unchanged !== undefined && column.where === 'network' ? await state() : null
@@ -174,13 +177,22 @@ async function table({ only }) {
   try {
     const pki = makePki(directory, ['127.0.0.1', ...(network === null ? [] : [network])])
     const places = {
-      control: network === null ? (await freePorts(1))[0] : CONTROL_PORT, sockets: join(directory, 'sockets'),
+      control: network === null ? (await freePorts(1))[0] : CONTROL_PORT,
+      sockets: join(directory, 'sockets'),
     }
     mkdirSync(places.sockets)
     const keys = { ...makeKeys(directory), tokens: makeTokens(directory) }
     const context = {
-      directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki,
-      keys, places, network,
+      directory,
+      models: repository(directory),
+      grpc,
+      verbs: allVerbs({ key, file: written }),
+      key,
+      file: written,
+      pki,
+      keys,
+      places,
+      network,
     }
     for (const section of sections(pki, keys, places)) {
       if (only !== null && section.id !== only) continue
@@ -210,13 +222,16 @@ export async function exposed() {
   const { command = [], why = '' } = networkOfOwn()
   const [program, ...args] = [...command, process.execPath, fileURLToPath(import.meta.url), '--here']
   const { code, text } = await capture(program, args, {
-    cwd: ROOT, env: { ...process.env, NEREID_TEST_NO_NETWORK: why },
+    cwd: ROOT,
+    env: { ...process.env, NEREID_TEST_NO_NETWORK: why },
   })
   const last = /(\d+) passed, (\d+) failed(?:; (.*))?\s*$/.exec(text)
   if (last === null) return { passed: 0, failed: 1, failures: [`the runner ended with ${code}`] }
   const failures = /^failed: (.*)$/m.exec(text)?.[1]
   return {
-    passed: Number(last[1]), failed: Number(last[2]), failures: failures === undefined ? [] : JSON.parse(failures),
+    passed: Number(last[1]),
+    failed: Number(last[2]),
+    failures: failures === undefined ? [] : JSON.parse(failures),
     skipped: last[3] ?? '',
   }
 }
@@ -225,7 +240,11 @@ async function main() {
   if (!process.argv.includes('--here')) {
     const { command = [], why = '' } = networkOfOwn()
     const [program, ...args] = [
-      ...command, process.execPath, fileURLToPath(import.meta.url), '--here', ...process.argv.slice(2)
+      ...command,
+      process.execPath,
+      fileURLToPath(import.meta.url),
+      '--here',
+      ...process.argv.slice(2),
     ]
     process.exitCode =
       spawnSync(program, args, { stdio: 'inherit', env: { ...process.env, NEREID_TEST_NO_NETWORK: why } }).status ?? 1

@@ -15,5 +15,9 @@ interface Files {
   cert: string
   key: string
 }
-export function sections(pki: Record<'root' | 'server' | 'client' | 'foreign', Files>, keys: Record<'file' | 'operator' | 'app' | 'ended', string> & { tokens: Record<string, string> }, places: { control: number; sockets: string }): Section[]
+export function sections(
+  pki: Record<'root' | 'server' | 'client' | 'foreign', Files>,
+  keys: Record<'file' | 'operator' | 'app' | 'ended', string> & { tokens: Record<string, string> },
+  places: { control: number; sockets: string },
+): Section[]
 export function shownSections(): Section[]

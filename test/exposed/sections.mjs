@@ -58,14 +58,31 @@ const unknown = (verb, transport) =>
 const keyless = (verb, transport) => (verb.category === 'health' ? open(verb, transport) : unknown(verb, transport))
 /** Verbs that a key for inferences and metadata of `simple` opens. Server metadata names no other model. */
 const OF_APP = [
-  'metadata', 'openapi', 'docs', 'model', 'infer', 'version_infer', 'stream_infer', 'embeddings', 'cohere_embed',
-  'rerank', 'score', 'classify', 'tei_embed', 'tei_predict', 'tei_tokenize', 'tei_info', 'invocations', 'text_models',
+  'metadata',
+  'openapi',
+  'docs',
+  'model',
+  'infer',
+  'version_infer',
+  'stream_infer',
+  'embeddings',
+  'cohere_embed',
+  'rerank',
+  'score',
+  'classify',
+  'tei_embed',
+  'tei_predict',
+  'tei_tokenize',
+  'tei_info',
+  'invocations',
+  'text_models',
   'text_model',
 ]
 const ofApp = (verb, transport) => {
   // The stream goes on: it may have requests for the model that is allowed.
   if (verb.id === 'other_stream') return 'error in the stream'
-  return verb.category === null || OF_APP.includes(verb.id) ? open(verb, transport)
+  return verb.category === null || OF_APP.includes(verb.id)
+    ? open(verb, transport)
     : either('403', 'PERMISSION_DENIED')(transport)
 }
 
@@ -75,8 +92,9 @@ const ofApp = (verb, transport) => {
  */
 export const sections = (pki, keys, places) => {
   const tls = (service) => [
-    `--${service}-use-ssl=true`, `--${service}-server-cert=${pki.server.cert}`,
-    `--${service}-server-key=${pki.server.key}`
+    `--${service}-use-ssl=true`,
+    `--${service}-server-cert=${pki.server.cert}`,
+    `--${service}-server-key=${pki.server.key}`,
   ]
   const trusted = { root: pki.root.cert }
   return [
@@ -90,7 +108,8 @@ export const sections = (pki, keys, places) => {
         { where: 'network', brings: 'nothing', expect: far(off) },
         // A proxy on this machine hands on what comes from anywhere.
         {
-          where: 'loopback', brings: 'a proxy header',
+          where: 'loopback',
+          brings: 'a proxy header',
           headers: { http: { 'X-Forwarded-For': '127.0.0.1' }, grpc: { 'x-forwarded-for': '127.0.0.1' } },
           expect: far(off),
         },
@@ -119,16 +138,22 @@ export const sections = (pki, keys, places) => {
       id: 'restricted',
       title: 'Restricted APIs',
       flags: [
-        ...EVERYTHING, `--http-restricted-api=${CATEGORIES}:admin=s3cret`,
-        `--grpc-restricted-protocol=${CATEGORIES}:admin=s3cret`
+        ...EVERYTHING,
+        `--http-restricted-api=${CATEGORIES}:admin=s3cret`,
+        `--grpc-restricted-protocol=${CATEGORIES}:admin=s3cret`,
       ],
       columns: [
         {
-          where: 'network', brings: 'no header', expect: restricted,
+          where: 'network',
+          brings: 'no header',
+          expect: restricted,
           says: /expecting header '(triton-grpc-protocol-)?admin'/,
         },
         {
-          where: 'network', brings: 'a wrong header', headers: headers('admin', 's3creT'), expect: restricted,
+          where: 'network',
+          brings: 'a wrong header',
+          headers: headers('admin', 's3creT'),
+          expect: restricted,
           says: /expecting header/,
         },
         { where: 'network', brings: 'the header', headers: headers('admin', 's3cret'), expect: open },
@@ -150,8 +175,10 @@ export const sections = (pki, keys, places) => {
       id: 'unix',
       title: 'Unix sockets',
       flags: [
-        ...EVERYTHING, ...['http', 'grpc'].map((service) => `--${service}-address=unix:${places.sockets}/${service}`),
-        `--control-address=unix:${places.sockets}/control`, '--metrics-address=127.0.0.1'
+        ...EVERYTHING,
+        ...['http', 'grpc'].map((service) => `--${service}-address=unix:${places.sockets}/${service}`),
+        `--control-address=unix:${places.sockets}/control`,
+        '--metrics-address=127.0.0.1',
       ],
       columns: [
         { where: 'Unix socket', brings: 'nothing', at: 'socket', expect: apart },
@@ -167,15 +194,24 @@ export const sections = (pki, keys, places) => {
         { where: 'network', brings: 'no key', expect: keyless, says: /This needs a key with a scope for/ },
         { where: 'loopback', brings: 'no key', expect: keyless, says: /This needs a key with a scope for/ },
         {
-          where: 'network', brings: 'an unknown key', headers: bearer('nk_this-is-no-key-of-this-server-but-long'),
-          expect: unknown, says: /is none of this server's/,
+          where: 'network',
+          brings: 'an unknown key',
+          headers: bearer('nk_this-is-no-key-of-this-server-but-long'),
+          expect: unknown,
+          says: /is none of this server's/,
         },
         {
-          where: 'network', brings: 'a key that has expired', headers: bearer(keys.ended), expect: unknown,
+          where: 'network',
+          brings: 'a key that has expired',
+          headers: bearer(keys.ended),
+          expect: unknown,
           says: /'ended' has expired/,
         },
         {
-          where: 'network', brings: 'a key for `inference,metadata:simple`', headers: bearer(keys.app), expect: ofApp,
+          where: 'network',
+          brings: 'a key for `inference,metadata:simple`',
+          headers: bearer(keys.app),
+          expect: ofApp,
           says: /'app' has no scope for/,
         },
         { where: 'network', brings: 'a key for `all`', headers: bearer(keys.operator), expect: open },
@@ -185,42 +221,69 @@ export const sections = (pki, keys, places) => {
       id: 'tokens',
       title: 'Tokens of an OpenID Connect issuer',
       flags: [
-        ...EVERYTHING, `--keys-file=${keys.tokens.file}`, `--oidc-issuer=${ISSUER}`, `--oidc-audience=${AUDIENCE}`,
-        `--oidc-keys=${keys.tokens.set}`
+        ...EVERYTHING,
+        `--keys-file=${keys.tokens.file}`,
+        `--oidc-issuer=${ISSUER}`,
+        `--oidc-audience=${AUDIENCE}`,
+        `--oidc-keys=${keys.tokens.set}`,
       ],
       columns: [
         { where: 'network', brings: 'a token for `all`', headers: bearer(keys.tokens.all), expect: open },
         {
-          where: 'network', brings: 'a token for `inference,metadata:simple`', headers: bearer(keys.tokens.some),
-          expect: ofApp, says: /'people' has no scope for/,
+          where: 'network',
+          brings: 'a token for `inference,metadata:simple`',
+          headers: bearer(keys.tokens.some),
+          expect: ofApp,
+          says: /'people' has no scope for/,
         },
         {
-          where: 'network', brings: 'a token that has expired', headers: bearer(keys.tokens.expired), expect: unknown,
+          where: 'network',
+          brings: 'a token that has expired',
+          headers: bearer(keys.tokens.expired),
+          expect: unknown,
           says: /^(\{"error":("|\{"message":"))?The token that was sent has expired/,
         },
         {
-          where: 'network', brings: 'a token for another audience', headers: bearer(keys.tokens.audience),
-          expect: unknown, says: /is for another server/,
+          where: 'network',
+          brings: 'a token for another audience',
+          headers: bearer(keys.tokens.audience),
+          expect: unknown,
+          says: /is for another server/,
         },
         {
-          where: 'network', brings: 'a token of another issuer', headers: bearer(keys.tokens.issuer), expect: unknown,
+          where: 'network',
+          brings: 'a token of another issuer',
+          headers: bearer(keys.tokens.issuer),
+          expect: unknown,
           says: /is of another issuer/,
         },
         {
-          where: 'network', brings: 'a token without a signature', headers: bearer(keys.tokens.unsigned),
-          expect: unknown, says: /is no token that can be read|algorithm that is not taken/,
+          where: 'network',
+          brings: 'a token without a signature',
+          headers: bearer(keys.tokens.unsigned),
+          expect: unknown,
+          says: /is no token that can be read|algorithm that is not taken/,
         },
         {
-          where: 'network', brings: 'a token signed with the public key as a secret (HS256)',
-          headers: bearer(keys.tokens.confused), expect: unknown, says: /is signed with an algorithm that is not taken/,
+          where: 'network',
+          brings: 'a token signed with the public key as a secret (HS256)',
+          headers: bearer(keys.tokens.confused),
+          expect: unknown,
+          says: /is signed with an algorithm that is not taken/,
         },
         {
-          where: 'network', brings: "a token signed by another key under the issuer's `kid`",
-          headers: bearer(keys.tokens.forged), expect: unknown, says: /is not signed by its issuer/,
+          where: 'network',
+          brings: "a token signed by another key under the issuer's `kid`",
+          headers: bearer(keys.tokens.forged),
+          expect: unknown,
+          says: /is not signed by its issuer/,
         },
         {
-          where: 'network', brings: 'a token with an unknown `kid`', headers: bearer(keys.tokens.unknown),
-          expect: unknown, says: /is signed with a key that is not known/,
+          where: 'network',
+          brings: 'a token with an unknown `kid`',
+          headers: bearer(keys.tokens.unknown),
+          expect: unknown,
+          says: /is signed with a key that is not known/,
         },
       ],
     },
@@ -230,7 +293,8 @@ export const sections = (pki, keys, places) => {
       flags: [...EVERYTHING, ...tls('http'), ...tls('grpc')],
       columns: [
         {
-          where: 'network', brings: 'no TLS',
+          where: 'network',
+          brings: 'no TLS',
           expect: (verb, transport) =>
             verb.id.startsWith('metrics') ? '200' : either('400', 'no connection')(transport),
           says: /this port speaks TLS/,
@@ -242,17 +306,26 @@ export const sections = (pki, keys, places) => {
       id: 'mutual',
       title: 'TLS with certificates of clients',
       flags: [
-        ...EVERYTHING, ...tls('http'), `--http-root-cert=${pki.root.cert}`, '--grpc-use-ssl-mutual=true',
-        ...tls('grpc'), `--grpc-root-cert=${pki.root.cert}`
+        ...EVERYTHING,
+        ...tls('http'),
+        `--http-root-cert=${pki.root.cert}`,
+        '--grpc-use-ssl-mutual=true',
+        ...tls('grpc'),
+        `--grpc-root-cert=${pki.root.cert}`,
       ],
       columns: [
         { where: 'network', brings: 'no certificate', tls: trusted, expect: closed },
         {
-          where: 'network', brings: 'a certificate of another root', tls: { ...trusted, ...pki.foreign },
+          where: 'network',
+          brings: 'a certificate of another root',
+          tls: { ...trusted, ...pki.foreign },
           expect: closed,
         },
         {
-          where: 'network', brings: 'a certificate of the root', tls: { ...trusted, ...pki.client }, expect: far(open),
+          where: 'network',
+          brings: 'a certificate of the root',
+          tls: { ...trusted, ...pki.client },
+          expect: far(open),
         },
       ],
     },

@@ -12,7 +12,8 @@ export function cell(verb, answer) {
 /** The lines above the rows of a section. */
 export function heading(section) {
   const flags =
-    section.flags.length === 0 ? 'nereid --model-repository=models'
+    section.flags.length === 0
+      ? 'nereid --model-repository=models'
       : section.flags.map((flag) => `\`${flag}\``).join(' ')
   const columns = section.columns.map(({ where, brings }) => (brings === 'nothing' ? where : `${where}, ${brings}`))
   return (

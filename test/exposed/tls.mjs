@@ -10,7 +10,14 @@ const ASK = 'GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\
 function client(host, port, pki, args) {
   return new Promise((resolve, reject) => {
     const child = spawn('openssl', [
-      's_client', '-connect', `${host}:${port}`, '-CAfile', pki.root.cert, '-verify_return_error', '-ign_eof', ...args
+      's_client',
+      '-connect',
+      `${host}:${port}`,
+      '-CAfile',
+      pki.root.cert,
+      '-verify_return_error',
+      '-ign_eof',
+      ...args,
     ])
     let text = ''
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (text += chunk))
@@ -36,21 +43,29 @@ const ROWS = (pki) => [
   ['tls', 'TLS 1.1 is refused', ['-tls1_1', '-cipher', 'ALL:@SECLEVEL=0'], (text) => !isAnswered(text)],
   ['tls', 'TLS 1.0 is refused', ['-tls1', '-cipher', 'ALL:@SECLEVEL=0'], (text) => !isAnswered(text)],
   [
-    'tls', 'ciphers without forward secrecy are refused',
-    ['-tls1_2', '-cipher', 'AES128-SHA:AES256-SHA:AES128-GCM-SHA256'], (text) => !isAnswered(text)
+    'tls',
+    'ciphers without forward secrecy are refused',
+    ['-tls1_2', '-cipher', 'AES128-SHA:AES256-SHA:AES128-GCM-SHA256'],
+    (text) => !isAnswered(text),
   ],
   ['mutual', 'without a certificate nothing is answered', [], (text) => !isAnswered(text)],
   [
-    'mutual', 'a certificate of another root is refused', ['-cert', pki.foreign.cert, '-key', pki.foreign.key],
-    (text) => !isAnswered(text)
+    'mutual',
+    'a certificate of another root is refused',
+    ['-cert', pki.foreign.cert, '-key', pki.foreign.key],
+    (text) => !isAnswered(text),
   ],
   [
-    'mutual', 'a certificate without its key is refused', ['-cert', pki.client.cert, '-key', pki.foreign.key],
-    (text) => !isAnswered(text)
+    'mutual',
+    'a certificate without its key is refused',
+    ['-cert', pki.client.cert, '-key', pki.foreign.key],
+    (text) => !isAnswered(text),
   ],
   [
-    'mutual', "the server's own certificate is none of a client", ['-cert', pki.server.cert, '-key', pki.server.key],
-    (text) => !isAnswered(text)
+    'mutual',
+    "the server's own certificate is none of a client",
+    ['-cert', pki.server.cert, '-key', pki.server.key],
+    (text) => !isAnswered(text),
   ],
   ['mutual', 'a certificate of the root is let in', ['-cert', pki.client.cert, '-key', pki.client.key], isAnswered],
 ]
@@ -62,7 +77,10 @@ export async function tlsRows(context, serve) {
   let passed = 0
   process.stdout.write('\n### TLS, asked by openssl\n\n')
   for (const id of ['tls', 'mutual']) {
-    const server = await serve(sections(pki, keys, places).find((section) => section.id === id), context)
+    const server = await serve(
+      sections(pki, keys, places).find((section) => section.id === id),
+      context,
+    )
     try {
       for (const [of, title, args, holds] of ROWS(pki)) {
         if (of !== id) continue

@@ -24,8 +24,10 @@ export function makeTokens(directory) {
   }
   const message = (header, claims) => {
     const now = Math.floor(Date.now() / 1000)
-    return `${part({ alg: 'RS256', kid: KID, ...header })}.` +
+    return (
+      `${part({ alg: 'RS256', kid: KID, ...header })}.` +
       `${part({ iss: ISSUER, aud: AUDIENCE, sub: 'ann', exp: now + 3600, groups: ['ops'], ...claims })}`
+    )
   }
   const token = (claims, { by = issuer, ...header } = {}) => {
     const text = message(header, claims)
@@ -52,6 +54,15 @@ export function makeTokens(directory) {
 
 /** Stand-ins for SECURITY.md, which shows no token. */
 export const NO_TOKENS = {
-  file: 'keys.json', set: 'jwks.json', all: '', some: '', expired: '', audience: '', issuer: '', unsigned: '',
-  confused: '', forged: '', unknown: '',
+  file: 'keys.json',
+  set: 'jwks.json',
+  all: '',
+  some: '',
+  expired: '',
+  audience: '',
+  issuer: '',
+  unsigned: '',
+  confused: '',
+  forged: '',
+  unknown: '',
 }

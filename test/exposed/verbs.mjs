@@ -39,7 +39,9 @@ const get = (path) => ({ method: 'GET', path })
 /** A stream without an end, of which the status is asked for. */
 const stream = (path) => ({ ...get(path), seconds: 0.3 })
 const post = (path, body = '') => ({
-  method: 'POST', path, body: typeof body === 'string' ? body : JSON.stringify(body),
+  method: 'POST',
+  path,
+  body: typeof body === 'string' ? body : JSON.stringify(body),
 })
 
 const verb = (id, title, http, grpc, allowed = {}) => {
@@ -47,7 +49,12 @@ const verb = (id, title, http, grpc, allowed = {}) => {
   const { category = null, act = 'read' } =
     (http === null ? undefined : routeOf(http)) ?? (grpc === null ? undefined : callOf(grpc)) ?? {}
   return {
-    id, title, category, act, http, grpc,
+    id,
+    title,
+    category,
+    act,
+    http,
+    grpc,
     allowed: { http: http === null ? null : '200', grpc: grpc === null ? null : 'OK', ...allowed },
   }
 }
@@ -83,7 +90,8 @@ export const verbs = ({ key, file }) => [
   verb('infer', 'inference', post(`${M}/infer`, infer), 'ModelInfer'),
   verb('version_infer', 'inference of a version', post(`${M}/versions/1/infer`, infer), null),
   verb(
-    'other_infer', 'inference of another model',
+    'other_infer',
+    'inference of another model',
     post('/v2/models/identity_fp32/infer', {
       inputs: [{ name: 'INPUT0', shape: [2], datatype: 'FP32', data: [1, 2] }],
     }),
@@ -91,14 +99,19 @@ export const verbs = ({ key, file }) => [
   ),
   verb('generate', 'generate', post('/v2/models/identity_fp32/generate', { INPUT0: [1, 2] }), null),
   verb(
-    'generate_stream', 'generate, as a stream', post('/v2/models/identity_fp32/generate_stream', { INPUT0: [1, 2] }),
+    'generate_stream',
+    'generate, as a stream',
+    post('/v2/models/identity_fp32/generate_stream', { INPUT0: [1, 2] }),
     null,
   ),
   // The models here have no role, which is said to those who may use them; no other model has one either.
   verb('embeddings', 'embeddings', post('/v1/embeddings', { model: 'simple', input: 'a' }), null, NO_ROLE),
   verb(
-    'other_embeddings', 'embeddings of another model',
-    post('/v1/embeddings', { model: 'identity_fp32', input: 'a' }), null, NO_ROLE,
+    'other_embeddings',
+    'embeddings of another model',
+    post('/v1/embeddings', { model: 'identity_fp32', input: 'a' }),
+    null,
+    NO_ROLE,
   ),
   verb('cohere_embed', 'embeddings, as Cohere', post('/v2/embed', { model: 'simple', texts: ['a'] }), null, NO_ROLE),
   verb('rerank', 'rerank', post('/v1/rerank', { model: 'simple', query: 'a', documents: ['b'] }), null, NO_ROLE),
@@ -127,29 +140,40 @@ export const verbs = ({ key, file }) => [
   verb('set_trace_file', 'name a trace file', post('/v2/trace/setting', { trace_file: file }), 'TraceSetting', NEVER),
   verb('model_trace', 'trace settings of a model', get(`${M}/trace/setting`), 'TraceSetting'),
   verb(
-    'set_model_trace', 'change trace settings of a model', post(`${M}/trace/setting`, { trace_rate: '78' }),
+    'set_model_trace',
+    'change trace settings of a model',
+    post(`${M}/trace/setting`, { trace_rate: '78' }),
     'TraceSetting',
   ),
   verb(
-    'register', 'register system shared memory',
+    'register',
+    'register system shared memory',
     post('/v2/systemsharedmemory/region/http/register', { key, offset: 0, byte_size: 64 }),
     'SystemSharedMemoryRegister',
   ),
   verb('regions', 'system shared memory', get('/v2/systemsharedmemory/status'), 'SystemSharedMemoryStatus'),
   verb(
-    'unregister', 'unregister system shared memory', post('/v2/systemsharedmemory/region/http/unregister'),
+    'unregister',
+    'unregister system shared memory',
+    post('/v2/systemsharedmemory/region/http/unregister'),
     'SystemSharedMemoryUnregister',
   ),
   verb(
-    'cuda_register', 'register CUDA shared memory',
+    'cuda_register',
+    'register CUDA shared memory',
     post('/v2/cudasharedmemory/region/http/register', {
-      raw_handle: { b64: Buffer.alloc(64).toString('base64') }, device_id: 0, byte_size: 64,
+      raw_handle: { b64: Buffer.alloc(64).toString('base64') },
+      device_id: 0,
+      byte_size: 64,
     }),
-    'CudaSharedMemoryRegister', NO_DEVICE,
+    'CudaSharedMemoryRegister',
+    NO_DEVICE,
   ),
   verb('cuda_regions', 'CUDA shared memory', get('/v2/cudasharedmemory/status'), 'CudaSharedMemoryStatus'),
   verb(
-    'cuda_unregister', 'unregister CUDA shared memory', post('/v2/cudasharedmemory/region/http/unregister'),
+    'cuda_unregister',
+    'unregister CUDA shared memory',
+    post('/v2/cudasharedmemory/region/http/unregister'),
     'CudaSharedMemoryUnregister',
   ),
   verb('metrics', 'metrics, on their port', { ...get('/metrics'), port: 'metrics' }, null),
@@ -159,7 +183,8 @@ export const verbs = ({ key, file }) => [
 
 function loadWithFile() {
   const config = {
-    backend: 'identity', input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }],
+    backend: 'identity',
+    input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }],
     output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [1] }],
   }
   return {

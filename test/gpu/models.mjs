@@ -16,7 +16,8 @@ const on = (kind, count = 1) => `instance_group [ { count: ${count} kind: ${kind
 
 const simple = (more) => ({ config: config('onnxruntime', 8, ...pair, more), versions: { 1: addSub() } })
 const same = (more) => ({
-  config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1]), more), versions: { 1: identity(TYPE.FP32, ['n']) },
+  config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1]), more),
+  versions: { 1: identity(TYPE.FP32, ['n']) },
 })
 /** One shape, which CUDA graphs and engines want. */
 const fixed = (more) => ({
@@ -40,14 +41,19 @@ const MODELS = {
     config: ensemble(0, ...single('TYPE_FP32', [-1]), chained(['device_one', 'device_one', 'device_one'])),
   }),
   fixed_cpu: () => ({
-    config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), on('KIND_CPU')), versions: { 1: millisecond() },
+    config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), on('KIND_CPU')),
+    versions: { 1: millisecond() },
   }),
   fixed_gpu: () => fixed(''),
   fixed_graphs: () => fixed(accelerated('cuda', 'parameters { key: "enable_cuda_graph" value: "1" }')),
   fixed_tensorrt: () => fixed(accelerated('tensorrt')),
   resnet50_gpu: () => ({
     config: config(
-      'onnxruntime', 32, [['INPUT0', 'TYPE_FP32', [3, 224, 224]]], [['OUTPUT0', 'TYPE_FP32', [1000]]], on('KIND_GPU'),
+      'onnxruntime',
+      32,
+      [['INPUT0', 'TYPE_FP32', [3, 224, 224]]],
+      [['OUTPUT0', 'TYPE_FP32', [1000]]],
+      on('KIND_GPU'),
     ),
     versions: { 1: resnet50() },
   }),

@@ -19,7 +19,11 @@ export function targetText({ target }) {
 
 /** Rows that passed when they last ran on a GPU, by the committed results, whose names sort by time. */
 export function passedRows(directory = `${HERE}/results`) {
-  const files = existsSync(directory) ? readdirSync(directory).filter((name) => name.endsWith('.json')).sort() : []
+  const files = existsSync(directory)
+    ? readdirSync(directory)
+        .filter((name) => name.endsWith('.json'))
+        .sort()
+    : []
   const results = files
     .map((name) => JSON.parse(readFileSync(`${directory}/${name}`, 'utf8')))
     .filter(({ mock }) => mock === false)

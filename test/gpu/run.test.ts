@@ -8,7 +8,9 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
 function run(words: string[], env: Record<string, string> = {}): { code: number | null; lines: string[] } {
   const done = spawnSync('npm', ['run', '--silent', 'test:gpu', '--', ...words], {
-    cwd: ROOT, encoding: 'utf8', env: { ...process.env, ...env },
+    cwd: ROOT,
+    encoding: 'utf8',
+    env: { ...process.env, ...env },
   })
   return { code: done.status, lines: `${done.stdout}${done.stderr}`.split('\n') }
 }
@@ -42,7 +44,9 @@ test('a row that is not there is told', () => {
 
 test('each row of the table has code, and nothing else has', () => {
   const listed = spawnSync('python3', ['test/gpu/run.py', '--list'], {
-    cwd: ROOT, encoding: 'utf8', env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+    cwd: ROOT,
+    encoding: 'utf8',
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
   })
   expect(listed.stdout.trim().split('\n'), listed.stderr).toEqual(ROWS.map(({ id }) => id).toSorted())
 })
@@ -59,8 +63,9 @@ test.runIf(process.arch === 'x64')(
   'rows of ONNX Runtime on a device pass over a provider without a GPU: nothing is copied',
   { timeout: 120_000 },
   () => {
-  const only = ['shm-in-place', 'shm-no-copies', 'ort-auto', 'ort-instances', 'ort-offsets', 'ensemble-device']
-  const { code, lines } = run(['--mock', ...only.map((id) => `--only=${id}`)])
-  expect(lines.filter((line) => line.startsWith('passed (mock)')).length, lines.join('\n')).toBe(only.length)
-  expect(code).toBe(0)
-})
+    const only = ['shm-in-place', 'shm-no-copies', 'ort-auto', 'ort-instances', 'ort-offsets', 'ensemble-device']
+    const { code, lines } = run(['--mock', ...only.map((id) => `--only=${id}`)])
+    expect(lines.filter((line) => line.startsWith('passed (mock)')).length, lines.join('\n')).toBe(only.length)
+    expect(code).toBe(0)
+  },
+)

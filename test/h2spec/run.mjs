@@ -59,7 +59,8 @@ async function run(port, path, args) {
  * A HEADERS frame is too large beyond our MAX_FRAME_SIZE of 1 MiB; h2spec takes 16 KiB for granted, and has to be told.
  */
 const LARGE = {
-  section: 'http2/4.2', case: 'Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE',
+  section: 'http2/4.2',
+  case: 'Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE',
 }
 
 /**

@@ -71,7 +71,9 @@ async function emulator() {
   const qemu = join(HERE, 'qemu-aarch64')
   if (!existsSync(qemu)) {
     const from = await unpacked(join(HERE, 'qemu'), {
-      release: RELEASE, architecture: 'amd64', packages: ['qemu-user'],
+      release: RELEASE,
+      architecture: 'amd64',
+      packages: ['qemu-user'],
     })
     renameSync(join(from, 'usr', 'bin', 'qemu-aarch64'), qemu)
     rmSync(from, { recursive: true })
@@ -83,7 +85,10 @@ async function emulator() {
 async function system() {
   const packages = ['libc6', 'libstdc++6', 'libgcc-s1', 'python3']
   const root = await unpacked(join(HERE, 'root'), {
-    release: RELEASE, architecture: 'arm64', packages, dependencies: true,
+    release: RELEASE,
+    architecture: 'arm64',
+    packages,
+    dependencies: true,
   })
   for (const name of ['lib', 'bin']) if (!existsSync(join(root, name))) symlinkSync(`usr/${name}`, join(root, name))
   return root
@@ -98,8 +103,15 @@ async function wheel(name, requirement) {
     .flatMap((version) => ['--platform', `manylinux_${version}_aarch64`])
     .concat('--platform', 'manylinux2014_aarch64')
   const download = [
-    '-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary=:all:', ...platforms, '--python-version',
-    PYTHON_MINOR
+    '-m',
+    'pip',
+    'download',
+    '--quiet',
+    '--no-deps',
+    '--only-binary=:all:',
+    ...platforms,
+    '--python-version',
+    PYTHON_MINOR,
   ]
   rmSync(partial, { recursive: true, force: true })
   mkdirSync(partial, { recursive: true })
@@ -128,11 +140,14 @@ async function launchers() {
   const numpy = await wheel('numpy-wheel', NUMPY_WHEEL)
   const interpreter = join(HERE, 'root', 'usr', 'bin', `python${PYTHON_MINOR}`)
   const python = launcher('python3', [
-    `PYTHONPATH=${numpy}\${PYTHONPATH:+:$PYTHONPATH}`, 'export PYTHONPATH', `${emulate} ${interpreter} "$@"`
+    `PYTHONPATH=${numpy}\${PYTHONPATH:+:$PYTHONPATH}`,
+    'export PYTHONPATH',
+    `${emulate} ${interpreter} "$@"`,
   ])
   // Once, with its bytecode kept: to compile what numpy imports takes seconds here, at each start of each process.
   const { code, text } = await capture(python, ['-c', 'import numpy, asyncio, concurrent.futures, ctypes, socket'], {
-    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '' }, quiet: true,
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '' },
+    quiet: true,
   })
   must(code === 0, `arm64's Python does not import numpy: ${text.trim().split('\n').at(-1)}`)
   return { node: launcher('node', [`${emulate} ${node} "$@"`]), python }
@@ -149,8 +164,12 @@ async function start(server, env, repository, ask = async () => {}) {
   const child = spawn(
     'sh',
     [
-      '-c', `exec ${server} "$@"`, 'sh', `--model-repository=${repository}`,
-      '--backend-config=python,stub-timeout-seconds=300', ...listenFlags(ports)
+      '-c',
+      `exec ${server} "$@"`,
+      'sh',
+      `--model-repository=${repository}`,
+      '--backend-config=python,stub-timeout-seconds=300',
+      ...listenFlags(ports),
     ],
     { cwd: ROOT, env, stdio: ['ignore', 'ignore', 'pipe'] },
   )
@@ -160,7 +179,8 @@ async function start(server, env, repository, ask = async () => {}) {
   try {
     for (;;) {
       const ok = await fetch(`http://127.0.0.1:${http}/v2/health/ready`, { signal: AbortSignal.timeout(5000) }).then(
-        (r) => r.ok, () => false,
+        (r) => r.ok,
+        () => false,
       )
       if (ok) break
       must(child.exitCode === null && child.signalCode === null, `the server ended: ${log}`)
@@ -209,8 +229,18 @@ async function pythonServer(file, { node, python, env }) {
   const { code, text } = await capture(
     PYTHON,
     [
-      '-m', 'pip', 'install', '--quiet', '--no-deps', '--no-index', '--only-binary=:all:', '--platform', platform,
-      '--target', into, file
+      '-m',
+      'pip',
+      'install',
+      '--quiet',
+      '--no-deps',
+      '--no-index',
+      '--only-binary=:all:',
+      '--platform',
+      platform,
+      '--target',
+      into,
+      file,
     ],
     { quiet: true },
   )
@@ -223,7 +253,8 @@ async function pythonServer(file, { node, python, env }) {
     const data = Array.from({ length: 16 }, (_, i) => i)
     const inputs = ['INPUT0', 'INPUT1'].map((name) => ({ name, datatype: 'INT32', shape: [1, 16], data }))
     const answer = await fetch(`http://127.0.0.1:${http}/v2/models/simple/infer`, {
-      method: 'POST', body: JSON.stringify({ inputs }),
+      method: 'POST',
+      body: JSON.stringify({ inputs }),
     }).then((r) => r.json())
     const [sum] = answer.outputs ?? []
     must(
@@ -240,7 +271,8 @@ async function clients(env) {
   rmSync(file, { force: true })
   const tests = CLIENTS.map((name) => `test/python/test_${name}.py`)
   const { code, text } = await capture(
-    PYTHON, ['-m', 'pytest', '-c', 'test/python/pytest.ini', '--timeout=300', ...tests, `--junitxml=${file}`],
+    PYTHON,
+    ['-m', 'pytest', '-c', 'test/python/pytest.ini', '--timeout=300', ...tests, `--junitxml=${file}`],
     { cwd: ROOT, env, quiet: true },
   )
   const counts = junitCounts(code, file)
@@ -274,5 +306,7 @@ async function run(checks) {
 
 export const arm64 = {
   about: 'the arm64 build under qemu: start, the wheel, tritonclient, shared memory, Python models, recorded answers',
-  missing, steps: PACKED, run,
+  missing,
+  steps: PACKED,
+  run,
 }

@@ -31,8 +31,14 @@ async function run(checks) {
   const stop = await startEmulator(
     emulator,
     [
-      '--inMemoryPersistence', '--disableTelemetry', '--silent', '--blobHost', '127.0.0.1', '--blobPort', String(port),
-      '--skipApiVersionCheck'
+      '--inMemoryPersistence',
+      '--disableTelemetry',
+      '--silent',
+      '--blobHost',
+      '127.0.0.1',
+      '--blobPort',
+      String(port),
+      '--skipApiVersionCheck',
     ],
     address,
   )
@@ -51,7 +57,13 @@ async function run(checks) {
     const environment = { AZURE_STORAGE_ACCOUNT: ACCOUNT, AZURE_STORAGE_KEY: KEY }
     const urlOf = (bucket) => `as://http://127.0.0.1:${between.port}/${ACCOUNT}//${bucket}/repository/`
     const open = await askStore(checks, {
-      scheme: 'as', url: urlOf('models'), urlOf, environment, between, put, markers: ['a/1/', 'a/2/'],
+      scheme: 'as',
+      url: urlOf('models'),
+      urlOf,
+      environment,
+      between,
+      put,
+      markers: ['a/1/', 'a/2/'],
     })
     await checks.step('a long list comes in pages', async () => {
       for (let i = 0; i < PAGES; i += 50)
@@ -65,9 +77,12 @@ async function run(checks) {
       client.close()
     })
     await askServer(checks, {
-      url: `as://http://127.0.0.1:${port}/${ACCOUNT}/served/repository`, environment, cache: join(HERE, 'cache'),
+      url: `as://http://127.0.0.1:${port}/${ACCOUNT}/served/repository`,
+      environment,
+      cache: join(HERE, 'cache'),
       put: (name, bytes) => put(`repository/${name}`, bytes, {}, 'served'),
-      createBucket: () => service.createContainer('served'), deleteBucket: () => service.deleteContainer('served'),
+      createBucket: () => service.createContainer('served'),
+      deleteBucket: () => service.deleteContainer('served'),
     })
     await checks.step('a key that is wrong or missing is refused, and the message says what to set', async () => {
       for (const [other, words] of [
@@ -83,7 +98,7 @@ async function run(checks) {
     await checks.step(
       'the credential file has the longest beginning, and is read again when storage refuses',
       async () => {
-      const file = join(HERE, 'credentials.json')
+        const file = join(HERE, 'credentials.json')
         const write = (key) =>
           writeFileSync(
             file,
@@ -94,13 +109,14 @@ async function run(checks) {
               },
             }),
           )
-      write('aGlkZGVu')
-      const client = await open(urlOf('models'), { AZURE_STORAGE_KEY: KEY, TRITON_CLOUD_CREDENTIAL_PATH: file })
-      await mustThrow('denied', file, () => all(client))
-      write(KEY)
-      must((await all(client)).length > 0, 'nothing is listed')
-      client.close()
-    })
+        write('aGlkZGVu')
+        const client = await open(urlOf('models'), { AZURE_STORAGE_KEY: KEY, TRITON_CLOUD_CREDENTIAL_PATH: file })
+        await mustThrow('denied', file, () => all(client))
+        write(KEY)
+        must((await all(client)).length > 0, 'nothing is listed')
+        client.close()
+      },
+    )
     await checks.step('places that are none are told', async () => {
       for (const url of ['as://', 'as://account', 'as://http://127.0.0.1:1', 'as://user@account/container'])
         await mustThrow('invalid', 'write as://ACCOUNT/CONTAINER/PATH', () => open(url, environment))

@@ -20,14 +20,18 @@ const MODEL = 'onnx_zero_1_float16'
 /** The driver has fixed ports: on an address of its own they are free. */
 const ADDRESS = '127.45.1.7'
 const CASES = [
-  'single_batching_backend', 'backend_directory', 'model_directory', 'version_directory', 'model_config',
-  'batching_init_failure'
+  'single_batching_backend',
+  'backend_directory',
+  'model_directory',
+  'version_directory',
+  'model_config',
+  'batching_init_failure',
 ]
 
 const repository = (name, commit) => ({
-  name, commit,
-  source:
-    process.env[`NEREID_TRITON_${name.toUpperCase()}`] ?? `https://github.com/triton-inference-server/${name}`,
+  name,
+  commit,
+  source: process.env[`NEREID_TRITON_${name.toUpperCase()}`] ?? `https://github.com/triton-inference-server/${name}`,
 })
 const PARTS = [
   repository('server', 'e1db8a603d863b1317ee859bdeea2be19959462e'),
@@ -78,7 +82,9 @@ async function run(checks) {
   await pythonEnvironment()
   const [server, backend, common] = PARTS.map((part) => fetched(part, HERE))
   const rapid = await unpacked(join(HERE, 'rapidjson'), {
-    release: 'bookworm', architecture: 'amd64', packages: ['rapidjson-dev'],
+    release: 'bookworm',
+    architecture: 'amd64',
+    packages: ['rapidjson-dev'],
   })
   const [qa, opt, data] = ['qa', 'opt', 'data'].map((name) => join(HERE, name))
   for (const directory of [qa, opt, data]) rmSync(directory, { recursive: true, force: true })
@@ -112,7 +118,8 @@ done`,
     .replace(/^DATADIR=.*$/m, `DATADIR=${join(data, 'qa_identity_model_repository')}`)
   writeFileSync(script, driver)
   const env = {
-    ...process.env, TRITONSERVER_IPADDR: ADDRESS,
+    ...process.env,
+    TRITONSERVER_IPADDR: ADDRESS,
     PATH: [join(HERE, 'bin'), dirname(PYTHON), process.env.PATH].join(delimiter),
   }
   const { code, text } = await capture('bash', [script, 'any'], { cwd: dirname(script), env, quiet: true })
@@ -130,5 +137,8 @@ done`,
 }
 
 export const batching = {
-  about: "Triton's suite of custom batching libraries, L0_batch_custom, by its own driver", missing, notRun, run,
+  about: "Triton's suite of custom batching libraries, L0_batch_custom, by its own driver",
+  missing,
+  notRun,
+  run,
 }

@@ -16,7 +16,8 @@ const ROWS = ['shm-http', 'shm-grpc', 'shm-refused', 'shm-staged']
 
 async function missing() {
   const out =
-    process.platform === 'linux' && process.arch === 'x64' ? []
+    process.platform === 'linux' && process.arch === 'x64'
+      ? []
       : [`an x64 Linux: this is ${process.platform} ${process.arch}`]
   for (const tool of ['tar', 'xz', 'strip', 'cc'])
     if (ask(tool, ['--version']) === null) out.push(`${tool}: apt-get install tar xz-utils binutils gcc`)
@@ -87,5 +88,7 @@ export const bundle = {
   about:
     'the bundle for GPU machines: made, unpacked elsewhere, its rows over the stand-in of the driver, the ' +
     'bench suite scale',
-  missing, steps: undefined, run,
+  missing,
+  steps: undefined,
+  run,
 }

@@ -45,13 +45,17 @@ function start(name, command, args) {
 /** Starts etcd and the API server on loopback; resolves with `kubectl(...args)`. */
 async function startCluster(programs) {
   const etcd = await unpacked(join(ROOT, 'target/heavy/tools/etcd'), {
-    release: 'bookworm', architecture: { x64: 'amd64', arm64: 'arm64' }[process.arch], packages: ['etcd-server'],
+    release: 'bookworm',
+    architecture: { x64: 'amd64', arm64: 'arm64' }[process.arch],
+    packages: ['etcd-server'],
   })
   const [client, peer, secure] = await freePorts(3)
   const store = `http://127.0.0.1:${client}`
   programs.push(
     start('etcd', join(etcd, 'usr/bin/etcd'), [
-      '--data-dir=data', `--listen-client-urls=${store}`, `--advertise-client-urls=${store}`,
+      '--data-dir=data',
+      `--listen-client-urls=${store}`,
+      `--advertise-client-urls=${store}`,
       `--listen-peer-urls=http://127.0.0.1:${peer}`,
     ]),
   )
@@ -60,10 +64,18 @@ async function startCluster(programs) {
   writeFileSync(join(HERE, 'tokens.csv'), 'token,admin,admin,"system:masters"\n')
   programs.push(
     start('kube-apiserver', SERVER, [
-      `--etcd-servers=${store}`, '--bind-address=127.0.0.1', '--advertise-address=127.0.0.1', '--cert-dir=certificates',
-      `--secure-port=${secure}`, '--endpoint-reconciler-type=none', '--service-cluster-ip-range=10.0.0.0/24',
-      '--service-account-issuer=https://kubernetes.default.svc', '--service-account-key-file=key.pem',
-      '--service-account-signing-key-file=key.pem', '--token-auth-file=tokens.csv', '--authorization-mode=RBAC',
+      `--etcd-servers=${store}`,
+      '--bind-address=127.0.0.1',
+      '--advertise-address=127.0.0.1',
+      '--cert-dir=certificates',
+      `--secure-port=${secure}`,
+      '--endpoint-reconciler-type=none',
+      '--service-cluster-ip-range=10.0.0.0/24',
+      '--service-account-issuer=https://kubernetes.default.svc',
+      '--service-account-key-file=key.pem',
+      '--service-account-signing-key-file=key.pem',
+      '--token-auth-file=tokens.csv',
+      '--authorization-mode=RBAC',
       // No controller makes service accounts and their tokens here.
       '--disable-admission-plugins=ServiceAccount',
     ]),
@@ -73,7 +85,10 @@ async function startCluster(programs) {
   writeFileSync(
     kubeconfig,
     JSON.stringify({
-      apiVersion: 'v1', kind: 'Config', 'current-context': 'here', clusters: [{ name: 'here', cluster }],
+      apiVersion: 'v1',
+      kind: 'Config',
+      'current-context': 'here',
+      clusters: [{ name: 'here', cluster }],
       contexts: [{ name: 'here', context: { cluster: 'here', user: 'here', namespace: 'models' } }],
       users: [{ name: 'here', user: { token: 'token' } }],
     }),
@@ -143,5 +158,7 @@ async function run(checks) {
 
 export const cluster = {
   about: 'the chart and the manifests of docs/deploy before a real API server, which tells a picker of pods (Go, apt)',
-  missing, steps: ['npm packages', 'native module', 'TypeScript'], run,
+  missing,
+  steps: ['npm packages', 'native module', 'TypeScript'],
+  run,
 }

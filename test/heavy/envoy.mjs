@@ -38,7 +38,11 @@ async function envoyProgram() {
   return join(site, 'envoy', '_bin', 'envoy')
 }
 
-const missing = () => envoyProgram().then(() => [], (error) => [`Envoy: ${error.message}`])
+const missing = () =>
+  envoyProgram().then(
+    () => [],
+    (error) => [`Envoy: ${error.message}`],
+  )
 
 async function until(what, good) {
   for (const from = Date.now(); ; await sleep(50)) {
@@ -62,7 +66,11 @@ function writeModels(root) {
   const matrix = (name) => [[name, 'TYPE_FP32', [32, 512]]]
   writeModel(root, 'works', {
     config: config(
-      'onnxruntime', 0, matrix('INPUT0'), matrix('OUTPUT0'), 'instance_group [ { count: 1 kind: KIND_CPU } ]\n',
+      'onnxruntime',
+      0,
+      matrix('INPUT0'),
+      matrix('OUTPUT0'),
+      'instance_group [ { count: 1 kind: KIND_CPU } ]\n',
     ),
     versions: { 1: millisecond() },
   })
@@ -106,12 +114,18 @@ class Server {
 
   async start() {
     this.program = new Program(`server-${this.index}`, process.execPath, [
-      MAIN, `--model-repository=${join(HERE, 'models')}`, ...listenFlags(this.ports), '--strict-batching-delay=true',
-      ...this.flags
+      MAIN,
+      `--model-repository=${join(HERE, 'models')}`,
+      ...listenFlags(this.ports),
+      '--strict-batching-delay=true',
+      ...this.flags,
     ])
     await until(`server ${this.index} is ready`, () => {
       must(!this.program.isOver, `server ${this.index} ended: ${join(HERE, `server-${this.index}.log`)}`)
-      return fetch(`http://127.0.0.1:${this.ports[0]}/v2/health/ready`).then(({ ok }) => ok, () => false)
+      return fetch(`http://127.0.0.1:${this.ports[0]}/v2/health/ready`).then(
+        ({ ok }) => ok,
+        () => false,
+      )
     })
   }
 
@@ -132,7 +146,11 @@ class Envoy {
     this.admin = `http://127.0.0.1:${admin}`
     writeFileSync(join(HERE, `${name}.yaml`), text)
     this.program = new Program(name, program, [
-      '-c', join(HERE, `${name}.yaml`), '--disable-hot-restart', '--concurrency', '2'
+      '-c',
+      join(HERE, `${name}.yaml`),
+      '--disable-hot-restart',
+      '--concurrency',
+      '2',
     ])
   }
 
@@ -140,7 +158,10 @@ class Envoy {
   async allReady() {
     await until('Envoy has all servers', async () => {
       must(!this.program.isOver, 'Envoy ended')
-      const clusters = await fetch(`${this.admin}/clusters?format=json`).then((answer) => answer.json(), () => null)
+      const clusters = await fetch(`${this.admin}/clusters?format=json`).then(
+        (answer) => answer.json(),
+        () => null,
+      )
       const hosts = (clusters?.cluster_statuses ?? []).flatMap(({ host_statuses: all = [] }) => all)
       return (
         hosts.length === 4 * SERVERS &&
@@ -177,11 +198,18 @@ function withAddresses(text, envoy, servers) {
 }
 
 /** Sends a number, or so many of them, to a model that sends them back. */
-const echo = (client, model, length = 1) => async (value) => {
-  const result = await client.infer(model, { INPUT0: { data: new Int32Array(length).fill(value), shape: [1, length] } })
-  const found = result.output('OUTPUT0').as('INT32')
-  must(found.length === length && found.at(-1) === value, `answered ${found.length} times ${found.at(-1)} to ${value}`)
-}
+const echo =
+  (client, model, length = 1) =>
+  async (value) => {
+    const result = await client.infer(model, {
+      INPUT0: { data: new Int32Array(length).fill(value), shape: [1, length] },
+    })
+    const found = result.output('OUTPUT0').as('INT32')
+    must(
+      found.length === length && found.at(-1) === value,
+      `answered ${found.length} times ${found.at(-1)} to ${value}`,
+    )
+  }
 
 /** Has the model that computes do so. */
 const work = (client) => () => client.infer('works', { INPUT0: { data: new Float32Array(32 * 512), shape: [32, 512] } })
@@ -232,7 +260,14 @@ class Load {
 /** A Redis without files. */
 async function startRedis(port) {
   const program = new Program('redis', 'redis-server', [
-    '--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no'
+    '--port',
+    String(port),
+    '--bind',
+    '127.0.0.1',
+    '--save',
+    '',
+    '--appendonly',
+    'no',
   ])
   await until('Redis answers', async () =>
     (await capture('redis-cli', ['-p', String(port), 'ping'], { quiet: true })).text.includes('PONG'),
@@ -266,7 +301,8 @@ async function run(checks) {
   const measured = []
   const [redisPort] = take(1)
   const cache =
-    redisVersion === undefined ? ['--cache-config=local,size=1048576']
+    redisVersion === undefined
+      ? ['--cache-config=local,size=1048576']
       : ['host=127.0.0.1', `port=${redisPort}`].map((setting) => `--cache-config=redis,${setting}`)
   const text = readFileSync(join(DEPLOY, 'envoy', 'envoy.yaml'), 'utf8')
   const open = (url, headers = {}) => {
@@ -298,7 +334,10 @@ async function run(checks) {
         await load.over()
         const each = difference(await counts('identity'), before)
         must(load.failures.length === 0, load.told)
-        must(each.every((count) => count > load.answered / SERVERS / 2), `split ${each.join('/')}`)
+        must(
+          each.every((count) => count > load.answered / SERVERS / 2),
+          `split ${each.join('/')}`,
+        )
         measured.push(`split by least request over ${kind} ${each.join('/')}`)
       })
       await checks.step(`${kind}: SIGTERM of a server under load costs no request`, async () => {
@@ -333,7 +372,10 @@ async function run(checks) {
       })
     }
 
-    for (const [kind, megabytes] of [['http', 4], ['grpc', 3]]) {
+    for (const [kind, megabytes] of [
+      ['http', 4],
+      ['grpc', 3],
+    ]) {
       await checks.step(`${kind}: SIGTERM under load of ${megabytes} MiB each costs no request`, async () => {
         const retries = await envoy.retries()
         const load = new Load(echo(through[kind], 'large', megabytes << 18), 4)
@@ -407,7 +449,10 @@ async function run(checks) {
           `${load.told}; ${await envoy.retries('_limit_exceeded')} sent as often as allowed, ` +
             `${await envoy.retries('_overflow')} too many at a time`,
         )
-      must(restarts.every((code) => code === 0), `exit codes ${restarts.join()}`)
+      must(
+        restarts.every((code) => code === 0),
+        `exit codes ${restarts.join()}`,
+      )
       measured.push(
         `${restarts.length} restarts: 0 of ${answered()} failed, ${(await envoy.retries()) - retries} sent again`,
       )
@@ -461,7 +506,8 @@ async function run(checks) {
         for (const [i, value] of VALUES.entries()) {
           sum += value
           await stream.send(
-            'simple_sequence', { INPUT: { data: Int32Array.of(value), shape: [1, 1] } },
+            'simple_sequence',
+            { INPUT: { data: Int32Array.of(value), shape: [1, 1] } },
             { sequence: { id, start: i === 0, end: i === VALUES.length - 1 } },
           )
           const { value: answer } = await answers.next()
@@ -486,7 +532,14 @@ async function run(checks) {
           .replaceAll('localhost:8000', new URL(envoy.http).host)
           .replaceAll('localhost:8001', envoy.grpc.slice('grpc://'.length))
         const { code: status, text: said } = await capture(PYTHON, ['-c', code], { quiet: true })
-        must(status === 0 && said.trim().split('\n').every((line) => line === '[11, 18, 23]'), said.trim())
+        must(
+          status === 0 &&
+            said
+              .trim()
+              .split('\n')
+              .every((line) => line === '[11, 18, 23]'),
+          said.trim(),
+        )
       }
     })
 
@@ -536,7 +589,8 @@ async function run(checks) {
       const refused = new Set()
       await until('a stream is refused over each transport', async () => {
         const { status } = await fetch(`${other.http}/v2/models/identity/generate_stream`, {
-          method: 'POST', body: '{"INPUT0": [1]}',
+          method: 'POST',
+          body: '{"INPUT0": [1]}',
         })
         if (status === 503) refused.add('http')
         const stream = client.stream()
@@ -556,35 +610,45 @@ async function run(checks) {
       await envoy.allReady()
       must(retries === 0, `${retries} were sent again`)
     })
-    for (const [kind, file] of [['grpc', 'orca.yaml'], ['http', 'orca_http.yaml']]) {
+    for (const [kind, file] of [
+      ['grpc', 'orca.yaml'],
+      ['http', 'orca_http.yaml'],
+    ]) {
       await checks.step(
         `${file}: servers that have as much to do get as many requests, and one that others keep busy gets fewer`,
         async () => {
-        const other = await another(`envoy-orca-${kind}`, ({ clusters }) => {
-          const cluster = clusters.find(({ name }) => name === `nereid-${kind}`)
-          delete cluster.lb_policy
-          Object.assign(cluster, parse(readFileSync(join(DEPLOY, 'envoy', file), 'utf8')))
-        })
-        const load = new Load(echo(open(other[kind]), 'identity'))
-        /** How a number of requests are split from now on. */
-        const split = async (number) => {
-          const before = await counts('identity')
-          const from = load.answered
-          await load.reach(from + number)
-          return difference(await counts('identity'), before)
-        }
-        const each = await split(1000)
-        must(each.every((count) => count > 1000 / SERVERS / 2), `split ${each.join('/')}`)
-        const busy = new Load(work(open(`http://127.0.0.1:${servers[0].ports[0]}`)), 8)
-        // Reports count after three seconds.
-        await sleep(6000)
-        const [first, ...others] = await split(1000)
-        await Promise.all([busy.over(), load.over()])
-        must(load.failures.length + busy.failures.length === 0, load.told)
-        must(others.every((count) => count > 4 * first), `the busy server got ${first}, the others ${others.join('/')}`)
-        measured.push(`by ${file} ${each.join('/')}, with the first one busy ${[first, ...others].join('/')}`)
-        await other.program.end()
-      })
+          const other = await another(`envoy-orca-${kind}`, ({ clusters }) => {
+            const cluster = clusters.find(({ name }) => name === `nereid-${kind}`)
+            delete cluster.lb_policy
+            Object.assign(cluster, parse(readFileSync(join(DEPLOY, 'envoy', file), 'utf8')))
+          })
+          const load = new Load(echo(open(other[kind]), 'identity'))
+          /** How a number of requests are split from now on. */
+          const split = async (number) => {
+            const before = await counts('identity')
+            const from = load.answered
+            await load.reach(from + number)
+            return difference(await counts('identity'), before)
+          }
+          const each = await split(1000)
+          must(
+            each.every((count) => count > 1000 / SERVERS / 2),
+            `split ${each.join('/')}`,
+          )
+          const busy = new Load(work(open(`http://127.0.0.1:${servers[0].ports[0]}`)), 8)
+          // Reports count after three seconds.
+          await sleep(6000)
+          const [first, ...others] = await split(1000)
+          await Promise.all([busy.over(), load.over()])
+          must(load.failures.length + busy.failures.length === 0, load.told)
+          must(
+            others.every((count) => count > 4 * first),
+            `the busy server got ${first}, the others ${others.join('/')}`,
+          )
+          measured.push(`by ${file} ${each.join('/')}, with the first one busy ${[first, ...others].join('/')}`)
+          await other.program.end()
+        },
+      )
     }
 
     if (redis !== undefined) {
@@ -605,22 +669,23 @@ async function run(checks) {
       await checks.step(
         'Redis is killed under load: requests go on, and its cache is used again when it is back',
         async () => {
-        const load = new Load((value) => keep(through[KINDS[value % 2]], value % 500), 8)
-        await load.reach(500)
-        await redis.end()
-        const before = load.answered
-        await load.reach(before + 1000)
-        const without = load.answered - before
-        redis = await startRedis(redisPort)
-        programs.push(redis)
-        await load.reach(load.answered + 500)
-        await shared(2_000_000)
-        await load.over()
-        must(load.failures.length === 0, load.told)
+          const load = new Load((value) => keep(through[KINDS[value % 2]], value % 500), 8)
+          await load.reach(500)
+          await redis.end()
+          const before = load.answered
+          await load.reach(before + 1000)
+          const without = load.answered - before
+          redis = await startRedis(redisPort)
+          programs.push(redis)
+          await load.reach(load.answered + 500)
+          await shared(2_000_000)
+          await load.over()
+          must(load.failures.length === 0, load.told)
           measured.push(
             `Redis ${redisVersion} killed and back: 0 of ${load.answered} failed, ${without} of them without it`,
           )
-      })
+        },
+      )
     } else measured.push('absent: redis-server')
     await checks.step('connections ended with GOAWAY meanwhile', async () => {
       const ended = await envoy.counter(String.raw`cluster\.nereid-grpc\.upstream_cx_close_notify`)
@@ -642,5 +707,6 @@ async function run(checks) {
 export const envoy = {
   about:
     'the configuration of Envoy in docs/deploy with a real Envoy before three servers, and a Redis that they share',
-  missing, run,
+  missing,
+  run,
 }

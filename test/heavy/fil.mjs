@@ -19,15 +19,23 @@ import { fetched } from './vllm.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'fil')
 const BACKEND = {
-  name: 'fil_backend', commit: 'd71f8ef1648027c6e0514d45f1969751684528b5',
+  name: 'fil_backend',
+  commit: 'd71f8ef1648027c6e0514d45f1969751684528b5',
   source: process.env.NEREID_FIL_BACKEND ?? 'https://github.com/triton-inference-server/fil_backend',
 }
 const CLIENT = {
-  name: 'rapids-triton', commit: '374265da46b2cb36a77f15287d9c53c99735c3c1',
+  name: 'rapids-triton',
+  commit: '374265da46b2cb36a77f15287d9c53c99735c3c1',
   source: process.env.NEREID_RAPIDS_TRITON ?? 'https://github.com/rapidsai/rapids-triton',
 }
 const PACKAGES = [
-  'treelite==4.8.1', 'xgboost-cpu==3.2.0', 'lightgbm==4.7.0', 'scikit-learn', 'pandas', 'tritonclient[all]', 'pytest',
+  'treelite==4.8.1',
+  'xgboost-cpu==3.2.0',
+  'lightgbm==4.7.0',
+  'scikit-learn',
+  'pandas',
+  'tritonclient[all]',
+  'pytest',
   'hypothesis',
 ]
 
@@ -58,7 +66,9 @@ async function run(checks) {
   const report = join(HERE, 'pytest.xml')
   rmSync(report, { force: true })
   const env = {
-    ...process.env, CPU_ONLY: '1', MODEL_REPO: join(work, 'qa/L0_e2e/cpu_model_repository'),
+    ...process.env,
+    CPU_ONLY: '1',
+    MODEL_REPO: join(work, 'qa/L0_e2e/cpu_model_repository'),
     PATH: [bin, join(environment, 'bin'), process.env.PATH].join(delimiter),
     PYTHONPATH: [join(ROOT, 'test/heavy/fil'), join(fetched(CLIENT, HERE), 'python')].join(delimiter),
     PYTEST_ADDOPTS: `--junitxml=${report}`,
@@ -73,5 +83,7 @@ async function run(checks) {
 
 export const fil = {
   about: "the end-to-end suite of Triton's FIL backend on the CPU, by its own drivers",
-  missing: async () => [], notRun, run,
+  missing: async () => [],
+  notRun,
+  run,
 }

@@ -21,7 +21,8 @@ const models = () => Number(process.env.NEREID_HEAVY_MODELS ?? KEPT_FROM)
 const isKept = () => models() >= KEPT_FROM && !process.env.NEREID_HEAVY_ONLY
 
 const lineOf = (row) =>
-  row.error === undefined ? `ok     ${row.of} ${row.model}: ${row.requests} requests in ${row.seconds} s`
+  row.error === undefined
+    ? `ok     ${row.of} ${row.model}: ${row.requests} requests in ${row.seconds} s`
     : `FAILED ${row.of} ${row.model}: ${row.error}`
 
 async function run(checks, commit) {
@@ -30,8 +31,11 @@ async function run(checks, commit) {
   const only = process.env.NEREID_HEAVY_ONLY ?? ''
   const families = process.env.NEREID_HEAVY_FAMILIES
   const args = [
-    join(ROOT, 'test/heavy/frameworks/ask.py'), HERE, `--models=${models()}`, `--only=${only}`,
-    ...(families === undefined ? [] : [`--families=${families}`])
+    join(ROOT, 'test/heavy/frameworks/ask.py'),
+    HERE,
+    `--models=${models()}`,
+    `--only=${only}`,
+    ...(families === undefined ? [] : [`--families=${families}`]),
   ]
   const results = []
   const onLine = (line) => {
@@ -45,7 +49,8 @@ async function run(checks, commit) {
     if (row.absent !== undefined) process.stdout.write(`absent ${name}: ${row.absent}\n`)
     else
       checks.add(name, {
-        passed: row.passed, failed: row.failures.length,
+        passed: row.passed,
+        failed: row.failures.length,
         failures: row.failures.map(({ model, error }) => `${model}: ${error}`),
       })
   }
@@ -61,7 +66,8 @@ async function run(checks, commit) {
   return [
     ...told,
     ...(layouts.length > 0
-      ? [`${layouts.filter((row) => row.failures.length === 0).length} of ${layouts.length} layouts`] : []),
+      ? [`${layouts.filter((row) => row.failures.length === 0).length} of ${layouts.length} layouts`]
+      : []),
     ...(absent.length > 0 ? [`absent: ${absent.join(' ')}`] : []),
   ].join('; ')
 }
@@ -72,5 +78,7 @@ const isPart = () => !isKept() || process.env.NEREID_HEAVY_FAMILIES !== undefine
 export const frameworks = {
   about:
     'models of PyTorch, OpenVINO, XGBoost, LightGBM and TensorFlow, made and answered by these, through the server',
-  missing: async () => [], run, isPart,
+  missing: async () => [],
+  run,
+  isPart,
 }

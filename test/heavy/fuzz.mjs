@@ -36,7 +36,9 @@ async function missing() {
 }
 
 const targets = () => {
-  const all = readdirSync(join(FUZZ, 'fuzz_targets')).map((name) => name.replace('.rs', '')).toSorted()
+  const all = readdirSync(join(FUZZ, 'fuzz_targets'))
+    .map((name) => name.replace('.rs', ''))
+    .toSorted()
   const wanted = process.env.NEREID_FUZZ_TARGETS?.split(',')
   return wanted === undefined ? all : all.filter((name) => wanted.includes(name))
 }
@@ -53,7 +55,7 @@ const ran = (file, args, options) =>
 function readKept(file) {
   const bytes = existsSync(file) ? readFileSync(file) : Buffer.alloc(0)
   const inputs = []
-  for (let at = 0; at + 4 <= bytes.length; ) {
+  for (let at = 0; at + 4 <= bytes.length;) {
     const end = at + 4 + bytes.readUInt32LE(at)
     inputs.push(bytes.subarray(at + 4, end))
     at = end
@@ -91,10 +93,17 @@ async function hunt(name, seconds) {
   const common = [`-max_len=${INPUT_BYTES_MAX}`, '-timeout=20', '-rss_limit_mb=4096', `-artifact_prefix=${artifacts}/`]
   const env = { ...process.env, ASAN_OPTIONS: 'detect_leaks=0' }
   const { code, text } = await ran(
-    binary, [...common, `-max_total_time=${seconds}`, '-print_final_stats=1', corpus, seeds], { cwd: FUZZ, env },
+    binary,
+    [...common, `-max_total_time=${seconds}`, '-print_final_stats=1', corpus, seeds],
+    { cwd: FUZZ, env },
   )
   const found = readdirSync(artifacts).filter((file) => !before.has(file))
-  const coverage = Number(text.match(/cov: (\d+)/g)?.at(-1)?.slice(5) ?? 0)
+  const coverage = Number(
+    text
+      .match(/cov: (\d+)/g)
+      ?.at(-1)
+      ?.slice(5) ?? 0,
+  )
   const runs = Number(/stat::number_of_executed_units:\s*(\d+)/.exec(text)?.[1] ?? 0)
   must(
     code === 0 && found.length === 0,
@@ -115,8 +124,13 @@ async function run(checks) {
     const { code, text } = await ran(
       'cargo',
       [
-        'build', '--profile=fuzz', '--locked', '--package=nereid-fuzz', '--features=libfuzzer', `--target=${TRIPLE}`,
-        `--target-dir=${TARGET}`
+        'build',
+        '--profile=fuzz',
+        '--locked',
+        '--package=nereid-fuzz',
+        '--features=libfuzzer',
+        `--target=${TRIPLE}`,
+        `--target-dir=${TARGET}`,
       ],
       { cwd: ROOT, env },
     )
@@ -130,8 +144,7 @@ async function run(checks) {
     for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
       const result = await checks.step(name, () => hunt(name, seconds))
       if (result !== undefined) results.set(name, result)
-      const summary = ({ runs, coverage, kept, found }) =>
-        `${runs} inputs, ${coverage} edges, ${kept} of ${found} kept`
+      const summary = ({ runs, coverage, kept, found }) => `${runs} inputs, ${coverage} edges, ${kept} of ${found} kept`
       process.stdout.write(`  ${name}: ${result === undefined ? 'FAILED' : summary(result)}\n`)
     }
   }
@@ -146,5 +159,8 @@ async function run(checks) {
 }
 
 export const fuzz = {
-  about: 'every fuzz target by libFuzzer with the address sanitizer, ten minutes each', steps: [], missing, run,
+  about: 'every fuzz target by libFuzzer with the address sanitizer, ten minutes each',
+  steps: [],
+  missing,
+  run,
 }

@@ -27,7 +27,8 @@ const told = (line) => process.stdout.write(`${line}\n`)
 /** Google's Python client in a process of its own; each request waits for the one before it. */
 function startFiller(python, address) {
   const child = spawn(python, [join(ROOT, 'test/heavy/gcs/fill.py')], {
-    stdio: ['pipe', 'pipe', 'inherit'], env: { ...process.env, STORAGE_EMULATOR_HOST: address },
+    stdio: ['pipe', 'pipe', 'inherit'],
+    env: { ...process.env, STORAGE_EMULATOR_HOST: address },
   })
   const ended = new Promise((resolve) => child.once('exit', resolve))
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
@@ -62,9 +63,12 @@ async function startTokens(given) {
     answer.writeHead(token === undefined ? 400 : 200, { 'content-type': 'application/json' })
     answer.end(
       JSON.stringify(
-        token === undefined ? { error: 'invalid_grant', error_description: 'hidden' }
+        token === undefined
+          ? { error: 'invalid_grant', error_description: 'hidden' }
           : {
-              access_token: token, issued_token_type: 'urn:ietf:params:oauth:token-type:access_token', expires_in: 3600,
+              access_token: token,
+              issued_token_type: 'urn:ietf:params:oauth:token-type:access_token',
+              expires_in: 3600,
               token_type: 'Bearer',
             },
       ),
@@ -72,7 +76,8 @@ async function startTokens(given) {
   })
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {
-    url: `http://127.0.0.1:${server.address().port}/token`, stop: () => (server.close(), server.closeAllConnections()),
+    url: `http://127.0.0.1:${server.address().port}/token`,
+    stop: () => (server.close(), server.closeAllConnections()),
   }
 }
 
@@ -94,8 +99,16 @@ async function run(checks) {
   const stop = await startEmulator(
     emulator,
     [
-      '-scheme', 'http', '-backend', 'memory', '-host', '127.0.0.1', '-port', String(port), '-public-host',
-      `127.0.0.1:${port}`
+      '-scheme',
+      'http',
+      '-backend',
+      'memory',
+      '-host',
+      '127.0.0.1',
+      '-port',
+      String(port),
+      '-public-host',
+      `127.0.0.1:${port}`,
     ],
     address,
   )
@@ -110,8 +123,13 @@ async function run(checks) {
     await put('repository/a/1/', '')
     const environment = { STORAGE_EMULATOR_HOST: `127.0.0.1:${between.port}` }
     const open = await askStore(checks, {
-      scheme: 'gs', url: 'gs://models//repository/', urlOf: (bucket) => `gs://${bucket}/repository`, environment,
-      between, put, markers: ['a/1/'],
+      scheme: 'gs',
+      url: 'gs://models//repository/',
+      urlOf: (bucket) => `gs://${bucket}/repository`,
+      environment,
+      between,
+      put,
+      markers: ['a/1/'],
     })
     await checks.step('a long list comes in pages', async () => {
       for (let i = 0; i < PAGES; i += 50)
@@ -125,17 +143,22 @@ async function run(checks) {
       client.close()
     })
     await askServer(checks, {
-      url: 'gs://served/repository', environment: { STORAGE_EMULATOR_HOST: `127.0.0.1:${port}` },
-      cache: join(HERE, 'cache'), put: (name, bytes) => put(`repository/${name}`, bytes, 'served'),
-      createBucket: () => filler.create('served'), deleteBucket: () => filler.remove('served'),
+      url: 'gs://served/repository',
+      environment: { STORAGE_EMULATOR_HOST: `127.0.0.1:${port}` },
+      cache: join(HERE, 'cache'),
+      put: (name, bytes) => put(`repository/${name}`, bytes, 'served'),
+      createBucket: () => filler.create('served'),
+      deleteBucket: () => filler.remove('served'),
     })
     // A federated credential, because it names its token endpoint; tokens of service accounts always come from Google.
     const key = join(HERE, 'key.json')
     const subject = join(HERE, 'subject')
     writeFileSync(subject, 'hidden')
     const federated = {
-      type: 'external_account', audience: '//iam.googleapis.com/x',
-      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt', token_url: tokens.url,
+      type: 'external_account',
+      audience: '//iam.googleapis.com/x',
+      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
+      token_url: tokens.url,
       credential_source: { file: subject },
     }
     writeFileSync(key, JSON.stringify(federated))

@@ -38,19 +38,26 @@ export const SET = ['Major', 'Minor'].map(
 /** Definitions of kinds that are not Kubernetes' own. */
 export const CRDS = [
   {
-    kinds: ['ScaledObject'], name: 'github.com/kedacore/keda/v2', version: 'v2.18.1',
+    kinds: ['ScaledObject'],
+    name: 'github.com/kedacore/keda/v2',
+    version: 'v2.18.1',
     files: ['config/crd/bases/keda.sh_scaledobjects.yaml'],
   },
   {
-    kinds: ['InferencePool'], name: 'sigs.k8s.io/gateway-api-inference-extension', version: 'v1.5.0',
+    kinds: ['InferencePool'],
+    name: 'sigs.k8s.io/gateway-api-inference-extension',
+    version: 'v1.5.0',
     files: ['config/crd/bases/inference.networking.k8s.io_inferencepools.yaml'],
   },
   {
-    kinds: ['HTTPRoute'], name: 'sigs.k8s.io/gateway-api', version: 'v1.4.0',
+    kinds: ['HTTPRoute'],
+    name: 'sigs.k8s.io/gateway-api',
+    version: 'v1.4.0',
     files: ['config/crd/standard/gateway.networking.k8s.io_httproutes.yaml'],
   },
   {
-    kinds: ['ServiceMonitor', 'PrometheusRule'], name: 'github.com/prometheus-operator/prometheus-operator',
+    kinds: ['ServiceMonitor', 'PrometheusRule'],
+    name: 'github.com/prometheus-operator/prometheus-operator',
     version: 'v0.79.2',
     files: ['servicemonitors', 'prometheusrules'].map(
       (name) => `example/prometheus-operator-crd/monitoring.coreos.com_${name}.yaml`,
@@ -64,7 +71,8 @@ const told = (line) => process.stdout.write(`${line}\n`)
 const last = (text) => text.trim().split('\n').slice(-5).join(' | ')
 export const casesOf = (directory) =>
   readdirSync(join(CASES, directory)).map((name) => ({
-    name: basename(name, '.yaml'), path: join(CASES, directory, name),
+    name: basename(name, '.yaml'),
+    path: join(CASES, directory, name),
   }))
 
 async function missing() {
@@ -94,7 +102,9 @@ async function schemas() {
 /** Renders the chart; `{ code, text, objects }`. */
 export async function rendered(helm, path) {
   const { code, text, errors } = await capture(
-    helm, ['template', 'release', CHART, '--namespace', 'models', '--values', path], { quiet: true },
+    helm,
+    ['template', 'release', CHART, '--namespace', 'models', '--values', path],
+    { quiet: true },
   )
   must(code !== 0 || errors === '', `helm warns: ${last(errors)}`)
   const objects =
@@ -129,14 +139,16 @@ function consistent(objects) {
     const path = /=(\/[^,]*)$/.exec(flag)?.[1]
     if (path !== undefined && path !== '/models')
       must(
-        paths.some((one) => path === one || path.startsWith(`${one}/`)), `${flag} is in no volume`,
+        paths.some((one) => path === one || path.startsWith(`${one}/`)),
+        `${flag} is in no volume`,
       )
   }
   for (const name of ['startupProbe', 'readinessProbe', 'livenessProbe'])
     must(ports.has(container[name].httpGet.port), `${name} asks a port without a name`)
   for (const object of objects) {
     const selector =
-      object.kind === 'Service' ? object.spec.selector
+      object.kind === 'Service'
+        ? object.spec.selector
         : (object.spec?.podSelector?.matchLabels ?? object.spec?.selector?.matchLabels)
     if (object.kind === 'ServiceMonitor') {
       const services = objects.filter(
@@ -145,7 +157,8 @@ function consistent(objects) {
       must(services.length === 1, `${services.length} services are scraped`)
       for (const { port } of object.spec.endpoints)
         must(
-          services[0].spec.ports.some(({ name }) => name === port), `no port ${port} of a service`,
+          services[0].spec.ports.some(({ name }) => name === port),
+          `no port ${port} of a service`,
         )
     } else if (selector !== undefined)
       must(isPart(selector, metadata.labels), `${object.kind} ${object.metadata.name} selects no pod`)
@@ -203,9 +216,23 @@ async function files() {
   const openssl = ask(
     'openssl',
     [
-      'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj',
-      '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', join(at, 'tls/tls.key'),
-      '-out', join(at, 'tls/tls.crt')
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:prime256v1',
+      '-nodes',
+      '-days',
+      '2',
+      '-subj',
+      '/CN=localhost',
+      '-addext',
+      'subjectAltName=DNS:localhost,IP:127.0.0.1',
+      '-keyout',
+      join(at, 'tls/tls.key'),
+      '-out',
+      join(at, 'tls/tls.crt'),
     ],
     { stdio: ['ignore', 'pipe', 'ignore'] },
   )
@@ -223,7 +250,8 @@ async function files() {
 async function status(scheme, port, path) {
   if (scheme !== 'HTTPS')
     return fetch(`http://127.0.0.1:${port}${path}`, { headers: { connection: 'close' } }).then(
-      (answer) => answer.status, () => null,
+      (answer) => answer.status,
+      () => null,
     )
   return new Promise((resolve) => {
     const asked = get({ host: '127.0.0.1', port, path, rejectUnauthorized: false, agent: false }, (answer) =>
@@ -249,13 +277,16 @@ async function bucket(program, directory, use) {
     for (
       const from = Date.now();
       !(await fetch(`http://127.0.0.1:${port}/`).then(
-        () => true, () => false,
+        () => true,
+        () => false,
       ));
       await sleep(20)
     )
       must(Date.now() - from < READY_MS_MAX, 'versitygw does not answer')
     return await use({
-      AWS_ENDPOINT_URL: `http://127.0.0.1:${port}`, AWS_ACCESS_KEY_ID: keys[0], AWS_SECRET_ACCESS_KEY: keys[1],
+      AWS_ENDPOINT_URL: `http://127.0.0.1:${port}`,
+      AWS_ACCESS_KEY_ID: keys[0],
+      AWS_SECRET_ACCESS_KEY: keys[1],
       AWS_DEFAULT_REGION: 'us-east-1',
     })
   } finally {
@@ -289,7 +320,8 @@ async function served(spec, at, { cloud = null, add = null } = {}) {
     env.filter(({ name }) => name.startsWith('NEREID_')).map(({ name, value }) => [name, value]),
   )
   const child = spawn(process.execPath, [MAIN, ...flags], {
-    stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...variables, ...cloud },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, ...variables, ...cloud },
   })
   let log = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (log = (log + chunk).slice(-4000)))
@@ -337,8 +369,12 @@ async function run(checks) {
     capture(
       kubeconform,
       [
-        '-strict', '-summary', '-schema-location', known.location,
-        ...(known.absent.length > 0 ? ['-skip', known.absent.join(',')] : []), ...paths
+        '-strict',
+        '-summary',
+        '-schema-location',
+        known.location,
+        ...(known.absent.length > 0 ? ['-skip', known.absent.join(',')] : []),
+        ...paths,
       ],
       { quiet: true },
     )
@@ -369,16 +405,17 @@ async function run(checks) {
     await checks.step(
       `${name}: rendered, every field known, all it refers to there, its command line serves and ends`,
       async () => {
-      const { code, text, objects } = await rendered(helm, path)
-      must(code === 0, last(text))
-      const file = join(dir, `${name}.yaml`)
-      writeFileSync(file, objects.map((object) => JSON.stringify(object)).join('\n---\n'))
-      const { code: found, text: said } = await conform(file)
-      must(found === 0, said.trim())
-      consistent(objects)
-      cacheAsGiven(workloadOf(objects), parse(readFileSync(path, 'utf8')).models?.cache)
-      await served(workloadOf(objects).spec.template.spec, at)
-    })
+        const { code, text, objects } = await rendered(helm, path)
+        must(code === 0, last(text))
+        const file = join(dir, `${name}.yaml`)
+        writeFileSync(file, objects.map((object) => JSON.stringify(object)).join('\n---\n'))
+        const { code: found, text: said } = await conform(file)
+        must(found === 0, said.trim())
+        consistent(objects)
+        cacheAsGiven(workloadOf(objects), parse(readFileSync(path, 'utf8')).models?.cache)
+        await served(workloadOf(objects).spec.template.spec, at)
+      },
+    )
   }
   for (const { name, path } of casesOf('refused')) {
     await checks.step(`${name}: refused, with the reason`, async () => {
@@ -411,15 +448,16 @@ async function run(checks) {
         const [, deployment] = parseAllDocuments(readFileSync(join(DEPLOY, 'kubernetes/triton-s3.yaml'), 'utf8')).map(
           (document) => document.toJS(),
         )
-      const buckets = join(HERE, 'buckets')
-      rmSync(buckets, { recursive: true, force: true })
+        const buckets = join(HERE, 'buckets')
+        rmSync(buckets, { recursive: true, force: true })
         const put = (name) =>
           cpSync(join(at, 'models', name), join(buckets, 'models', 'triton-repo', name), { recursive: true })
-      put('simple')
+        put('simple')
         await bucket(versitygw, buckets, (cloud) =>
           served(deployment.spec.template.spec, at, { cloud, add: () => put(LATER) }),
         )
-    })
+      },
+    )
   } else told(`absent a bucket: ${noBucket}`)
   const wrong = [
     ['kubernetes/triton-deployment.yaml', 'containerPort: 8000', 'contanerPort: 8000'],
@@ -452,6 +490,8 @@ async function run(checks) {
 }
 
 export const helm = {
-  about: 'the chart and the manifests of docs/deploy: rendered, validated, their command lines started (Go)', missing,
-  steps: ['npm packages', 'native module', 'TypeScript'], run,
+  about: 'the chart and the manifests of docs/deploy: rendered, validated, their command lines started (Go)',
+  missing,
+  steps: ['npm packages', 'native module', 'TypeScript'],
+  run,
 }

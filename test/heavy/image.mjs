@@ -79,7 +79,9 @@ async function node(images) {
   rmSync(wheel, { recursive: true, force: true })
   mkdirSync(wheel, { recursive: true })
   const { code, text } = await capture(
-    PYTHON, ['-m', 'pip', 'download', '--quiet', '--no-deps', '--dest', wheel, NODE_WHEEL], { quiet: true },
+    PYTHON,
+    ['-m', 'pip', 'download', '--quiet', '--no-deps', '--dest', wheel, NODE_WHEEL],
+    { quiet: true },
   )
   must(code === 0, `pip could not fetch ${NODE_WHEEL}: ${text.trim().split('\n').at(-1)}`)
   const [file] = readdirSync(wheel)
@@ -93,7 +95,11 @@ async function node(images) {
     for (const program of ['bin/node', 'lib/node_modules/npm/bin/npm-cli.js'])
       ask('chmod', ['755', join(local, program)])
     await images.do(
-      'run', container, '--', 'sh', '-c',
+      'run',
+      container,
+      '--',
+      'sh',
+      '-c',
       'apt-get update -qq && apt-get install -y -qq --no-install-recommends libstdc++6 && rm -rf ' +
         '/var/lib/apt/lists/* && node --version && npm --version',
     )
@@ -108,13 +114,22 @@ async function hadolint() {
   const tool = join(directory, 'bin', 'hadolint')
   if (!existsSync(tool)) {
     const pip = [
-      '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', '--target', directory, HADOLINT
+      '-m',
+      'pip',
+      'install',
+      '--quiet',
+      '--disable-pip-version-check',
+      '--no-deps',
+      '--target',
+      directory,
+      HADOLINT,
     ]
     const { code, text } = await capture(PYTHON, pip, { quiet: true })
     must(code === 0 && existsSync(tool), `pip could not install ${HADOLINT}: ${text.trim().split('\n').at(-1)}`)
   }
   const { text } = await capture(tool, ['--no-color', '--config', 'images/hadolint.yaml', 'images/Containerfile'], {
-    cwd: ROOT, quiet: true,
+    cwd: ROOT,
+    quiet: true,
   })
   return text.trim()
 }
@@ -126,8 +141,19 @@ async function built(images, target) {
   const image = `localhost/nereid:${target}`
   // Docker's format: the other has no health checks.
   await images.do(
-    'bud', '--layers', '--format', 'docker', '--pull-never', ...bases, '--target', target, '--tag', image, '--file',
-    file, PACKAGES,
+    'bud',
+    '--layers',
+    '--format',
+    'docker',
+    '--pull-never',
+    ...bases,
+    '--target',
+    target,
+    '--tag',
+    image,
+    '--file',
+    file,
+    PACKAGES,
   )
   return image
 }
@@ -162,7 +188,8 @@ async function served(images, image, { user = SOMEBODY, models }, use) {
         const ok = await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`, {
           signal: AbortSignal.timeout(2000),
         }).then(
-          (r) => r.ok, () => false,
+          (r) => r.ok,
+          () => false,
         )
         if (ok) break
         must(container.running, `the container ended: ${container.log}`)
@@ -203,23 +230,23 @@ async function serves(checks, images, image, models, ...question) {
   return checks.step(
     `${image}: read-only root, no capability, a user without a name: ready, right, healthy, ended by SIGTERM`,
     async () =>
-    served(images, image, { models }, async (container, { ports, config, readyMs }) => {
-      await asked(ports, ...question)
-      const [how, ...health] = config.Healthcheck.Test
-      const command = how === 'CMD-SHELL' ? ['/bin/sh', '-c', ...health] : health
-      const { code, text } = await container.exec(...command)
-      must(code === 0, `the health check ended with ${code}: ${text}`)
-      const wrong = await container.exec('/bin/sh', '-c', `export NEREID_HTTP_PORT=1; ${health.at(-1)}`)
-      must(wrong.code !== 0, 'the health check passes where nothing listens')
-      const from = performance.now()
-      await container.signal('TERM')
-      const ended = await Promise.race([container.ended, sleep(STOP_MS_MAX, 'nothing')])
+      served(images, image, { models }, async (container, { ports, config, readyMs }) => {
+        await asked(ports, ...question)
+        const [how, ...health] = config.Healthcheck.Test
+        const command = how === 'CMD-SHELL' ? ['/bin/sh', '-c', ...health] : health
+        const { code, text } = await container.exec(...command)
+        must(code === 0, `the health check ended with ${code}: ${text}`)
+        const wrong = await container.exec('/bin/sh', '-c', `export NEREID_HTTP_PORT=1; ${health.at(-1)}`)
+        must(wrong.code !== 0, 'the health check passes where nothing listens')
+        const from = performance.now()
+        await container.signal('TERM')
+        const ended = await Promise.race([container.ended, sleep(STOP_MS_MAX, 'nothing')])
         must(
           ended === 0,
           `SIGTERM: ${ended} after ${Math.round(performance.now() - from)} ms: ${container.log.slice(-600)}`,
         )
-      return { readyMs, endedMs: Math.round(performance.now() - from) }
-    }),
+        return { readyMs, endedMs: Math.round(performance.now() - from) }
+      }),
   )
 }
 
@@ -300,7 +327,10 @@ async function run(checks) {
     const image = await built(images, 'gpu')
     await images.mounted(image, async (_, container) => {
       const needs = await images.do(
-        'run', container, '--', 'ldd',
+        'run',
+        container,
+        '--',
+        'ldd',
         '/opt/nereid/node_modules/@nereid/linux-x64-gnu/libonnxruntime_providers_cuda.so',
       )
       const lacks = [...needs.matchAll(/(\S+) => not found/g)].map(([, name]) => name)
@@ -316,6 +346,8 @@ async function run(checks) {
 }
 
 export const image = {
-  about: 'the container images: build, sizes, read-only root, any user, health check, stop, derived images', missing,
-  steps: PACKED, run,
+  about: 'the container images: build, sizes, read-only root, any user, health check, stop, derived images',
+  missing,
+  steps: PACKED,
+  run,
 }

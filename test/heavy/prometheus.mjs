@@ -37,7 +37,8 @@ function writeModels(directory) {
   const tensor = (name) => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ 2 ] } ]`
   const io = `max_batch_size: 8\ninput ${tensor('IN')}\noutput ${tensor('OUT')}\n`
   const models = {
-    kept: `backend: "python"\n${io}response_cache { enable: true }\n`, running: `backend: "python"\n${io}`,
+    kept: `backend: "python"\n${io}response_cache { enable: true }\n`,
+    running: `backend: "python"\n${io}`,
   }
   const code =
     'import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, ' +
@@ -91,7 +92,8 @@ function expressionsOf(dashboard) {
 function scalers() {
   const { autoscaling } = parse(readFileSync(join(DEPLOY, 'helm/nereid/values.yaml'), 'utf8'))
   const known = {
-    '.Values.autoscaling.metric': autoscaling.metric, '.Release.Namespace': LABELS.namespace,
+    '.Values.autoscaling.metric': autoscaling.metric,
+    '.Release.Namespace': LABELS.namespace,
     'include "nereid.fullname" .': LABELS.service.replace('-metrics', ''),
   }
   const keda = autoscaling.query.replaceAll(/\{\{ (.*?) \}\}/g, (_, name) => known[name])
@@ -152,40 +154,58 @@ async function run(checks) {
   const names = writeModels(join(HERE, 'models'))
   const [prometheusPort, ...ports] = await freePorts(4)
   const flags = [
-    `--model-repository=${join(HERE, 'models')}`, ...listenFlags(ports),
-    '--cache-config=local,size=1048576', `--backend-config=python,python-executable=${PYTHON}`
+    `--model-repository=${join(HERE, 'models')}`,
+    ...listenFlags(ports),
+    '--cache-config=local,size=1048576',
+    `--backend-config=python,python-executable=${PYTHON}`,
   ]
   const job = { job_name: 'nereid', static_configs: [{ targets: [`127.0.0.1:${ports[2]}`], labels: LABELS }] }
   // JSON is YAML.
   writeFileSync(
     join(HERE, 'prometheus.yml'),
     JSON.stringify({
-      global: { scrape_interval: '1s', evaluation_interval: '1s' }, rule_files: [RULES], scrape_configs: [job],
+      global: { scrape_interval: '1s', evaluation_interval: '1s' },
+      rule_files: [RULES],
+      scrape_configs: [job],
     }),
   )
   rmSync(join(HERE, 'data'), { recursive: true, force: true })
   const api = `http://127.0.0.1:${prometheusPort}`
-  const json = (path) => fetch(`${api}${path}`).then((answer) => answer.json(), () => null)
+  const json = (path) =>
+    fetch(`${api}${path}`).then(
+      (answer) => answer.json(),
+      () => null,
+    )
   let answered = 0
   const absent = []
 
   await beside(process.execPath, [MAIN, ...flags], async (server) => {
-    await until('the server is ready', server.alive, () => fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(
-        ({ ok }) => ok, () => false,
-      ))
+    await until('the server is ready', server.alive, () =>
+      fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(
+        ({ ok }) => ok,
+        () => false,
+      ),
+    )
     const args = [
-      `--config.file=${join(HERE, 'prometheus.yml')}`, `--storage.tsdb.path=${join(HERE, 'data')}`,
-      `--web.listen-address=127.0.0.1:${prometheusPort}`
+      `--config.file=${join(HERE, 'prometheus.yml')}`,
+      `--storage.tsdb.path=${join(HERE, 'data')}`,
+      `--web.listen-address=127.0.0.1:${prometheusPort}`,
     ]
     await beside(programs.prometheus, args, async ({ alive }) => {
-      await until('Prometheus is ready', alive, () => fetch(`${api}/-/ready`).then(({ ok }) => ok, () => false))
+      await until('Prometheus is ready', alive, () =>
+        fetch(`${api}/-/ready`).then(
+          ({ ok }) => ok,
+          () => false,
+        ),
+      )
       const over = new AbortController()
       const traffic = (async () => {
         for (let i = 0; !over.signal.aborted; i += 1) {
           const body = JSON.stringify({ inputs: [{ name: 'IN', shape: [1, 2], datatype: 'FP32', data: [i % 3, 1] }] })
           for (const name of names) {
             const { status } = await fetch(`http://127.0.0.1:${ports[0]}/v2/models/${name}/infer`, {
-              method: 'POST', body,
+              method: 'POST',
+              body,
             })
             must(status === 200, `${name} answers ${status}`)
           }
@@ -220,7 +240,8 @@ async function run(checks) {
           const { data } = await json(`/api/v1/query?query=${encodeURIComponent(expr)}`)
           const [{ metric, value } = {}] = data.result
           must(
-            data.result.length === 1 && metric.pod === LABELS.pod && Number(value[1]) >= 0, JSON.stringify(data.result),
+            data.result.length === 1 && metric.pod === LABELS.pod && Number(value[1]) >= 0,
+            JSON.stringify(data.result),
           )
         })
       }
@@ -235,7 +256,8 @@ async function run(checks) {
         )
         // The first covers the last seconds, the second all of them, and the traffic is even.
         must(
-          adapter > 0 && adapter > server / 10 && adapter < server * 10, `${adapter} µs, and the server says ${server}`,
+          adapter > 0 && adapter > server / 10 && adapter < server * 10,
+          `${adapter} µs, and the server says ${server}`,
         )
         process.stdout.write(`       ${adapter.toFixed(1)} µs in 30 s, ${server.toFixed(1)} µs in all\n`)
       })
@@ -269,5 +291,7 @@ async function run(checks) {
 
 export const prometheus = {
   about: 'alerts, dashboard and queries of docs/deploy with a real Prometheus that scrapes a real server (Debian)',
-  missing, steps: ['npm packages', 'native module', 'TypeScript'], run,
+  missing,
+  steps: ['npm packages', 'native module', 'TypeScript'],
+  run,
 }

@@ -76,13 +76,21 @@ async function run(checks) {
   const [http, grpc, metrics] = await freePorts(3)
   const libraries = ask(python, ['-c', 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))'])
   const flags = [
-    `--model-repository=${models}`, `--backend-directory=${backends}`, '--backend-config=python,use-library=true',
-    `--http-port=${http}`, `--grpc-port=${grpc}`, `--metrics-port=${metrics}`, '--http-address=127.0.0.1',
-    '--grpc-address=127.0.0.1', '--metrics-address=127.0.0.1', '--exit-grace-secs=0',
+    `--model-repository=${models}`,
+    `--backend-directory=${backends}`,
+    '--backend-config=python,use-library=true',
+    `--http-port=${http}`,
+    `--grpc-port=${grpc}`,
+    `--metrics-port=${metrics}`,
+    '--http-address=127.0.0.1',
+    '--grpc-address=127.0.0.1',
+    '--metrics-address=127.0.0.1',
+    '--exit-grace-secs=0',
     ...(process.getuid() === 0 ? ['--host-user=root'] : []),
   ]
   const env = {
-    ...process.env, PATH: `${bin}:${process.env.PATH}`,
+    ...process.env,
+    PATH: `${bin}:${process.env.PATH}`,
     LD_LIBRARY_PATH: [join(site, 'nvidia_pytriton.libs'), libraries].join(':'),
   }
   const server = spawn(process.execPath, [join(ROOT, 'dist/cli/main.js'), ...flags], { env, stdio: 'inherit' })
@@ -96,7 +104,13 @@ async function run(checks) {
   try {
     await checks.step('the library loads and its models are ready', async () => {
       for (let i = 0; ; i += 1) {
-        if (await fetch(`${url}/v2/health/ready`).then((r) => r.ok, () => false)) return
+        if (
+          await fetch(`${url}/v2/health/ready`).then(
+            (r) => r.ok,
+            () => false,
+          )
+        )
+          return
         must(i < 300 && server.exitCode === null, 'the server is not ready')
         await sleep(200)
       }
@@ -136,5 +150,7 @@ async function run(checks) {
 }
 
 export const pytriton = {
-  about: "NVIDIA's Python backend library of nvidia-pytriton serves a model.py", missing: async () => [], run,
+  about: "NVIDIA's Python backend library of nvidia-pytriton serves a model.py",
+  missing: async () => [],
+  run,
 }

@@ -75,7 +75,8 @@ async function typedPage(bin) {
     }
     const tensor = (name) => ({ name, shape: [1, 16], datatype: 'INT32', data: Array(16).fill(3) })
     const answer = await fetch(`http://127.0.0.1:${http.port}/v2/models/simple/infer`, {
-      method: 'POST', body: JSON.stringify({ inputs: [tensor('INPUT0'), tensor('INPUT1')] }),
+      method: 'POST',
+      body: JSON.stringify({ inputs: [tensor('INPUT0'), tensor('INPUT1')] }),
     })
     const { outputs } = await answer.json()
     must(outputs?.[0].data[0] === 6, `HTTP answered ${answer.status}`)
@@ -117,9 +118,14 @@ async function run(checks) {
       checks.add(`${row.step}: ${row.told} (${row.seconds} s)`, { passed: 1, failed: 0 })
     else checks.add(row.step, { passed: 0, failed: 1, failures: [row.error] })
   }
-  for (const [name, ...args] of [['once.py', HERE, server], ['cluster.py', HERE, server, PYTHON]]) {
+  for (const [name, ...args] of [
+    ['once.py', HERE, server],
+    ['cluster.py', HERE, server, PYTHON],
+  ]) {
     const { code, errors } = await capture(ray.python, [join(ROOT, 'test/heavy/ray', name), ...args], {
-      cwd: ROOT, quiet: true, onLine,
+      cwd: ROOT,
+      quiet: true,
+      onLine,
     })
     must(code === 0, `${name} ended with ${code}: ${errors.trim().split('\n').slice(-5).join(' | ')}`)
   }
@@ -132,6 +138,8 @@ async function run(checks) {
 }
 
 export const ray = {
-  about: 'the deployment of Ray Serve in docs/deploy/ray, on a cluster of two nodes', missing: async () => [],
-  steps: ['npm packages', 'native module', 'TypeScript', 'example models'], run,
+  about: 'the deployment of Ray Serve in docs/deploy/ray, on a cluster of two nodes',
+  missing: async () => [],
+  steps: ['npm packages', 'native module', 'TypeScript', 'example models'],
+  run,
 }

@@ -11,7 +11,13 @@ const SUITES = [
 ].map(([, name = '']) => name)
 
 const row = (suite: string, passed = 1, measured = 'ready') => ({
-  suite, passed, failed: 0, date: '2026-01-02', commit: 'abc', seconds: 3, measured,
+  suite,
+  passed,
+  failed: 0,
+  date: '2026-01-02',
+  commit: 'abc',
+  seconds: 3,
+  measured,
 })
 
 test('every heavy suite has its last result in test/heavy/RESULTS.md, and no row outlives its suite', () => {

@@ -15,8 +15,11 @@ import { parseResults, readResults, writeResult } from './lib/results.mjs'
 
 /** Option → the variable that a suite reads. */
 const OPTIONS = {
-  models: 'NEREID_HEAVY_MODELS', families: 'NEREID_HEAVY_FAMILIES', only: 'NEREID_HEAVY_ONLY',
-  python: 'NEREID_TEST_PYTHON', suites: 'NEREID_TEXT_SUITES',
+  models: 'NEREID_HEAVY_MODELS',
+  families: 'NEREID_HEAVY_FAMILIES',
+  only: 'NEREID_HEAVY_ONLY',
+  python: 'NEREID_TEST_PYTHON',
+  suites: 'NEREID_TEXT_SUITES',
 }
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -35,8 +38,13 @@ function commit() {
   const changed = ask(
     'git',
     [
-      'status', '--porcelain', '--untracked-files=no', '--', '.', ':!test/heavy/RESULTS.md',
-      ':!test/heavy/frameworks/*.json'
+      'status',
+      '--porcelain',
+      '--untracked-files=no',
+      '--',
+      '.',
+      ':!test/heavy/RESULTS.md',
+      ':!test/heavy/frameworks/*.json',
     ],
     { cwd: ROOT },
   )
@@ -77,7 +85,13 @@ async function run(name) {
   const seconds = Math.round((Date.now() - from) / 1000)
   if (!isPart?.())
     writeResult({
-      suite: name, passed, failed, date: new Date().toISOString().slice(0, 10), commit: at, seconds, measured,
+      suite: name,
+      passed,
+      failed,
+      date: new Date().toISOString().slice(0, 10),
+      commit: at,
+      seconds,
+      measured,
     })
   for (const failure of checks.failures) process.stdout.write(`FAILED ${failure}\n`)
   return checks

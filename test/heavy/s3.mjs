@@ -69,18 +69,25 @@ async function run(checks) {
   await stores()
   const [port] = await freePorts(1)
   const address = `http://127.0.0.1:${port}`
-  const stop = await startEmulator(
-    emulator, ['--port', `127.0.0.1:${port}`, 'posix', join(HERE, 'data')], address,
-    { ROOT_ACCESS_KEY: KEYS.AWS_ACCESS_KEY_ID, ROOT_SECRET_KEY: KEYS.AWS_SECRET_ACCESS_KEY },
-  )
+  const stop = await startEmulator(emulator, ['--port', `127.0.0.1:${port}`, 'posix', join(HERE, 'data')], address, {
+    ROOT_ACCESS_KEY: KEYS.AWS_ACCESS_KEY_ID,
+    ROOT_SECRET_KEY: KEYS.AWS_SECRET_ACCESS_KEY,
+  })
   const between = await startBetween(port)
   try {
     const {
-      S3Client, CreateBucketCommand, DeleteBucketCommand, DeleteObjectCommand, ListObjectsV2Command, PutObjectCommand,
+      S3Client,
+      CreateBucketCommand,
+      DeleteBucketCommand,
+      DeleteObjectCommand,
+      ListObjectsV2Command,
+      PutObjectCommand,
     } = createRequire(join(ROOT, CLOUD, 'package.json'))('@aws-sdk/client-s3')
     told(`ran    @aws-sdk/client-s3 ${clientVersion('@aws-sdk/client-s3')}`)
     const client = new S3Client({
-      endpoint: address, forcePathStyle: true, region: KEYS.AWS_DEFAULT_REGION,
+      endpoint: address,
+      forcePathStyle: true,
+      region: KEYS.AWS_DEFAULT_REGION,
       credentials: { accessKeyId: KEYS.AWS_ACCESS_KEY_ID, secretAccessKey: KEYS.AWS_SECRET_ACCESS_KEY },
     })
     for (const Bucket of ['models', 'many']) await client.send(new CreateBucketCommand({ Bucket }))
@@ -89,7 +96,13 @@ async function run(checks) {
     await put('repository/a/1/', '')
     const urlOf = (bucket) => `s3://127.0.0.1:${between.port}/${bucket}/repository`
     const open = await askStore(checks, {
-      scheme: 's3', url: urlOf('models'), urlOf, environment: KEYS, between, put, markers: ['a/1/'],
+      scheme: 's3',
+      url: urlOf('models'),
+      urlOf,
+      environment: KEYS,
+      between,
+      put,
+      markers: ['a/1/'],
     })
     await checks.step('a long list comes in pages', async () => {
       for (let i = 0; i < PAGES; i += 50)
@@ -103,7 +116,9 @@ async function run(checks) {
       many.close()
     })
     await askServer(checks, {
-      url: `s3://127.0.0.1:${port}/served/repository`, environment: KEYS, cache: join(HERE, 'served'),
+      url: `s3://127.0.0.1:${port}/served/repository`,
+      environment: KEYS,
+      cache: join(HERE, 'served'),
       put: (name, bytes) => put(`repository/${name}`, bytes, 'served'),
       createBucket: () => client.send(new CreateBucketCommand({ Bucket: 'served' })),
       async deleteBucket() {
@@ -145,8 +160,10 @@ async function downloads(checks, python, port) {
     const server = spawn(
       process.execPath,
       [
-        join(ROOT, 'dist/cli/main.js'), `--model-repository=s3://127.0.0.1:${port}/large`,
-        `--repository-cache-directory=${join(HERE, 'cache')}`, ...listenFlags(ports)
+        join(ROOT, 'dist/cli/main.js'),
+        `--model-repository=s3://127.0.0.1:${port}/large`,
+        `--repository-cache-directory=${join(HERE, 'cache')}`,
+        ...listenFlags(ports),
       ],
       { env: { ...process.env, ...KEYS }, stdio: ['ignore', 'pipe', 'pipe'] },
     )
@@ -154,7 +171,12 @@ async function downloads(checks, python, port) {
     let log = ''
     for (const stream of [server.stdout, server.stderr]) stream.on('data', (text) => (log += String(text)))
     try {
-      while (!(await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(({ ok }) => ok, () => false))) {
+      while (
+        !(await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(
+          ({ ok }) => ok,
+          () => false,
+        ))
+      ) {
         must(server.exitCode === null, `the server ended: ${log.slice(-2000)}`)
         await sleep(100)
       }

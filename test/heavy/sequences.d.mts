@@ -1,1 +1,5 @@
-export declare function inOrder(directory: string, asked: number, busyLoops: number): Promise<{ requests: number; wrong: string[] }>
+export declare function inOrder(
+  directory: string,
+  asked: number,
+  busyLoops: number,
+): Promise<{ requests: number; wrong: string[] }>

@@ -28,7 +28,9 @@ function writeModels(root) {
   writeModel(root, 'identity', { config: config('identity', 8, ...tensors, four) })
   writeModel(root, 'sums', {
     config: config(
-      'sequence', 8, ...single,
+      'sequence',
+      8,
+      ...single,
       `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\n${four}`,
     ),
   })
@@ -104,6 +106,7 @@ async function run(checks) {
 }
 
 export const sequences = {
-  about: 'a million requests of sequences through an ensemble, in order beside busy loops', missing: async () => [],
+  about: 'a million requests of sequences through an ensemble, in order beside busy loops',
+  missing: async () => [],
   run,
 }

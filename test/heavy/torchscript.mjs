@@ -34,8 +34,16 @@ async function run(checks) {
   mkdirSync(HERE, { recursive: true })
   const report = join(HERE, 'pytest.xml')
   const args = [
-    '-m', 'pytest', '-c', 'test/python/pytest.ini', '-q', '--timeout=300', '--tb=short', '-rs', `--junitxml=${report}`,
-    'test/python/test_ensemble_example.py'
+    '-m',
+    'pytest',
+    '-c',
+    'test/python/pytest.ini',
+    '-q',
+    '--timeout=300',
+    '--tb=short',
+    '-rs',
+    `--junitxml=${report}`,
+    'test/python/test_ensemble_example.py',
   ]
   const code = await show(PYTHON, args, { cwd: ROOT, env: { ...process.env, NEREID_TORCHSCRIPT: python } })
   checks.add('alarms', junitCounts(code, report))
@@ -44,5 +52,7 @@ async function run(checks) {
 
 export const torchscript = {
   about: 'the example of TypeScript, ONNX and Python, with TorchScript instead of ONNX',
-  missing: async () => [], notRun, run,
+  missing: async () => [],
+  notRun,
+  run,
 }

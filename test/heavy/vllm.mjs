@@ -25,15 +25,21 @@ const [UV, TORCH] = ['uv==0.13.9', 'torch==2.13.0']
 /** `variable` tells the tests where the directory `from` of the repository is. */
 const PARTS = [
   {
-    name: 'vllm_backend', commit: '8de0c148bda1da25de1e05ffaaf67116dacc7264',
+    name: 'vllm_backend',
+    commit: '8de0c148bda1da25de1e05ffaaf67116dacc7264',
     source: process.env.NEREID_VLLM_BACKEND ?? 'https://github.com/triton-inference-server/vllm_backend',
-    from: 'src', variable: 'NEREID_TEST_VLLM_BACKEND', test: 'test/python/test_vllm.py',
+    from: 'src',
+    variable: 'NEREID_TEST_VLLM_BACKEND',
+    test: 'test/python/test_vllm.py',
   },
   {
     // v0.19.0, the last version with the models: later ones are in the repository of TensorRT-LLM, which has gigabytes.
-    name: 'tensorrtllm_backend', commit: '66a0624c0d0d80c49b93c4eefc775bfa1be0d291',
+    name: 'tensorrtllm_backend',
+    commit: '66a0624c0d0d80c49b93c4eefc775bfa1be0d291',
     source: process.env.NEREID_TENSORRTLLM_BACKEND ?? 'https://github.com/triton-inference-server/tensorrtllm_backend',
-    from: 'all_models', variable: 'NEREID_TEST_TENSORRTLLM_MODELS', test: 'test/python/test_tensorrtllm.py',
+    from: 'all_models',
+    variable: 'NEREID_TEST_TENSORRTLLM_MODELS',
+    test: 'test/python/test_tensorrtllm.py',
   },
 ]
 
@@ -46,7 +52,8 @@ export function fetched({ name, commit, source }, here = HERE) {
   mkdirSync(partial, { recursive: true })
   const git = (...args) => ask('git', ['-C', partial, ...args], { timeout: FETCH_MS_MAX }) !== null
   const isThere =
-    git('init', '--quiet') && git('fetch', '--quiet', '--depth=1', source, commit) &&
+    git('init', '--quiet') &&
+    git('fetch', '--quiet', '--depth=1', source, commit) &&
     git('checkout', '--quiet', 'FETCH_HEAD')
   if (!isThere) {
     rmSync(partial, { recursive: true, force: true })
@@ -107,5 +114,6 @@ async function run(checks) {
 
 export const vllm = {
   about: 'vLLM itself on a CPU; model code of vllm_backend and tensorrtllm_backend, with stand-ins of their packages',
-  missing: async () => [], run,
+  missing: async () => [],
+  run,
 }

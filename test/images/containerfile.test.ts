@@ -69,10 +69,16 @@ test.each(IMAGES)('%s starts tritonserver with /models, and a command line of Tr
 })
 
 test('Triton’s directories are made, and its command is where Triton’s manifests call it', () => {
-  const install = whole('install').map(([, rest]) => rest).join('\n')
+  const install = whole('install')
+    .map(([, rest]) => rest)
+    .join('\n')
   for (const path of [
-    'models', 'opt/tritonserver/backends', 'opt/tritonserver/repoagents', 'opt/tritonserver/caches',
-    'opt/tritonserver/bin/tritonserver', 'usr/local/bin/tritonserver'
+    'models',
+    'opt/tritonserver/backends',
+    'opt/tritonserver/repoagents',
+    'opt/tritonserver/caches',
+    'opt/tritonserver/bin/tritonserver',
+    'usr/local/bin/tritonserver',
   ]) {
     expect(install).toContain(` ${path}`)
   }
@@ -101,33 +107,37 @@ test(
   'the command of the images starts a server that SIGTERM ends with 0, from a directory and a home that it ' +
     'cannot write',
   async () => {
-  const [command = '', ...flags] = JSON.parse(last('cpu', 'CMD')) as string[]
-  const directory = mkdtempSync(join(tmpdir(), 'nereid-image-'))
-  chmodSync(join(ROOT, 'dist/cli/main.js'), 0o755)
-  symlinkSync(join(ROOT, 'dist/cli/main.js'), join(directory, command))
-  const ports = await freePorts(3)
-  const models = flags.map((flag) => flag.replace('=/models', `=${join(ROOT, 'examples/models')}`))
-  const env = { PATH: `${directory}:${process.env['PATH']}`, HOME: '/proc', NODE_ENV: 'production' }
-  const child = spawn(command, [...models, ...listenFlags(ports), '--exit-grace-secs=0'], {
-    cwd: '/proc', env, stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  let log = ''
-  child.stderr.on('data', (chunk: Buffer) => (log = (log + chunk.toString()).slice(-4000)))
-  const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)))
-  try {
-    await expect
-      .poll(
-        () =>
-          fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(
-            (r) => r.status, () => log,
-          ),
-        { timeout: 20_000 },
-      )
-      .toBe(200)
-    child.kill('SIGTERM')
-    expect(await ended).toBe(0)
-  } finally {
-    child.kill('SIGKILL')
-    rmSync(directory, { recursive: true, force: true })
-  }
-})
+    const [command = '', ...flags] = JSON.parse(last('cpu', 'CMD')) as string[]
+    const directory = mkdtempSync(join(tmpdir(), 'nereid-image-'))
+    chmodSync(join(ROOT, 'dist/cli/main.js'), 0o755)
+    symlinkSync(join(ROOT, 'dist/cli/main.js'), join(directory, command))
+    const ports = await freePorts(3)
+    const models = flags.map((flag) => flag.replace('=/models', `=${join(ROOT, 'examples/models')}`))
+    const env = { PATH: `${directory}:${process.env['PATH']}`, HOME: '/proc', NODE_ENV: 'production' }
+    const child = spawn(command, [...models, ...listenFlags(ports), '--exit-grace-secs=0'], {
+      cwd: '/proc',
+      env,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    let log = ''
+    child.stderr.on('data', (chunk: Buffer) => (log = (log + chunk.toString()).slice(-4000)))
+    const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)))
+    try {
+      await expect
+        .poll(
+          () =>
+            fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(
+              (r) => r.status,
+              () => log,
+            ),
+          { timeout: 20_000 },
+        )
+        .toBe(200)
+      child.kill('SIGTERM')
+      expect(await ended).toBe(0)
+    } finally {
+      child.kill('SIGKILL')
+      rmSync(directory, { recursive: true, force: true })
+    }
+  },
+)

@@ -25,7 +25,8 @@ async function completed(model: object, config: Configuration = {}): Promise<Con
 
 test('declarations become inputs, outputs and the batch size of a configuration without them', async () => {
   expect(await completed(declared)).toEqual({
-    name: 'm', max_batch_size: 8,
+    name: 'm',
+    max_batch_size: 8,
     input: [
       { name: 'IN', data_type: 'TYPE_FP32', dims: [-1, 3] },
       { name: 'MASK', data_type: 'TYPE_BOOL', dims: [1], optional: true },
@@ -44,7 +45,8 @@ test('an input that the configuration makes optional is not required by the mode
   const input = [{ name: 'IN', data_type: 'TYPE_FP32', dims: [3], optional: true }]
   const required = { inputs: { IN: { datatype: 'FP32', dims: [3], optional: false } }, execute: () => null }
   expect(await completed(required, { input })).toBe(
-    "model 'm', tensor 'IN': the model expects optional false but the model configuration specifies optional true")
+    "model 'm', tensor 'IN': the model expects optional false but the model configuration specifies optional true",
+  )
   const unsaid = { inputs: { IN: { datatype: 'FP32', dims: [3] } }, execute: () => null }
   expect(await completed(unsaid, { input })).toMatchObject({ input })
 })
@@ -53,17 +55,22 @@ test('a wrong or misspelt declaration names the model, the key, what was found a
   const execute = () => null
   const declared = (tensor: unknown) => completed({ inputs: { IN: tensor }, execute })
   expect(await declared({ datatype: 'FP32' })).toBe(
-    "model 'm': inputs.IN.dims must be an array of integers, found undefined")
+    "model 'm': inputs.IN.dims must be an array of integers, found undefined",
+  )
   expect(await declared({ datatype: 'FP32', dims: 3 })).toMatch(/ found 3$/)
   expect(await declared({ datatype: 'FP32', dim: [3] })).toBe(
-    "model 'm': inputs.IN: there is no key 'dim': did you mean 'dims'?")
+    "model 'm': inputs.IN: there is no key 'dim': did you mean 'dims'?",
+  )
   expect(await declared({ datatype: 'float32', dims: [1] })).toMatch(
-    /^model 'm': inputs\.IN\.datatype must be one of BOOL, .*, found "float32": did you mean 'FP32'\?$/)
+    /^model 'm': inputs\.IN\.datatype must be one of BOOL, .*, found "float32": did you mean 'FP32'\?$/,
+  )
   expect(await declared({ datatype: 'TYPE_STRING', dims: [1] })).toMatch(/did you mean 'BYTES'\?$/)
   expect(await completed({ maxBatchSize: 1.5, execute })).toBe(
-    "model 'm': maxBatchSize must be an integer of at least 0, found 1.5")
+    "model 'm': maxBatchSize must be an integer of at least 0, found 1.5",
+  )
   expect(await completed({ maxBatchsize: 8, execute })).toBe(
-    "model 'm': there is no key 'maxBatchsize': did you mean 'maxBatchSize'?")
+    "model 'm': there is no key 'maxBatchsize': did you mean 'maxBatchSize'?",
+  )
   expect(await completed({ exceute: execute })).toBe("model 'm': there is no key 'exceute': did you mean 'execute'?")
 })
 
@@ -104,10 +111,17 @@ test('a contradiction is an error too where the configuration is complete', asyn
 
 test('autoCompleteConfig completes what declarations do not say', async () => {
   const autoCompleteConfig = (config: ModelConfig) =>
-    config.setMaxBatchSize(2).setDynamicBatching().addInput({ name: 'A', datatype: 'INT8', dims: [2] })
-      .addOutput({ name: 'B', datatype: 'FP16', dims: [3] }).setDecoupled(true)
+    config
+      .setMaxBatchSize(2)
+      .setDynamicBatching()
+      .addInput({ name: 'A', datatype: 'INT8', dims: [2] })
+      .addOutput({ name: 'B', datatype: 'FP16', dims: [3] })
+      .setDecoupled(true)
   expect(await completed({ autoCompleteConfig, execute: () => null })).toEqual({
-    name: 'm', max_batch_size: 2, dynamic_batching: {}, model_transaction_policy: { decoupled: true },
+    name: 'm',
+    max_batch_size: 2,
+    dynamic_batching: {},
+    model_transaction_policy: { decoupled: true },
     input: [{ name: 'A', data_type: 'TYPE_INT8', dims: [2] }],
     output: [{ name: 'B', data_type: 'TYPE_FP16', dims: [3] }],
   })

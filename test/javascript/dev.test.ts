@@ -180,10 +180,13 @@ test('a new model is loaded, a removed one is unknown, and both leave the server
 
 test('a model that does not load is withdrawn while another one still loads', async () => {
   const [begun, go] = [join(repository.root, 'begun'), join(repository.root, 'go')]
-  repository.model('slow', `import { existsSync, writeFileSync } from 'node:fs'
+  repository.model(
+    'slow',
+    `import { existsSync, writeFileSync } from 'node:fs'
 writeFileSync(${JSON.stringify(begun)}, '')
 while (!existsSync(${JSON.stringify(go)})) await new Promise((resolve) => setTimeout(resolve, 20))
-${times('9')}`)
+${times('9')}`,
+  )
   await until('it loads', () => existsSync(begun))
   writeFileSync(path('times/1/model.ts'), 'export const = 1')
   await gets(/SyntaxError/)
@@ -261,8 +264,11 @@ test('an ensemble is reloaded with its steps, and says which step does not load'
   const maps = `${map('input', ['IN', 'IN'])} ${map('output', ['OUT', 'OUT'])}`
   const step = `{ model_name: "times" model_version: -1 ${maps} }`
   repository.write('models/all/1/.keep', '')
-  repository.write('models/all/config.pbtxt', `platform: "ensemble"
-input [ ${tensor('IN')} ] output [ ${tensor('OUT')} ] ensemble_scheduling { step [ ${step} ] }`)
+  repository.write(
+    'models/all/config.pbtxt',
+    `platform: "ensemble"
+input [ ${tensor('IN')} ] output [ ${tensor('OUT')} ] ensemble_scheduling { step [ ${step} ] }`,
+  )
   await gets((await answer()) as number, 'all')
   writeFileSync(path('times/1/model.ts'), 'export const = 1')
   await gets(/ensemble 'all' depends on 'times'.*SyntaxError/s, 'all')

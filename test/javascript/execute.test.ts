@@ -4,7 +4,13 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import {
-  type Context, type InferenceRequest, InferenceResponse, Model, Tensor, TritonError, defineModel,
+  type Context,
+  type InferenceRequest,
+  InferenceResponse,
+  Model,
+  Tensor,
+  TritonError,
+  defineModel,
 } from '../../src/javascript/index.js'
 import { testModel } from '../../src/javascript/testing.js'
 
@@ -16,7 +22,13 @@ const double = defineModel({
   execute: (requests) =>
     requests.map((request) => {
       const { data, shape } = request.input('IN')
-      return new InferenceResponse([Tensor.from('OUT', data.map((value) => value * 2), shape)])
+      return new InferenceResponse([
+        Tensor.from(
+          'OUT',
+          data.map((value) => value * 2),
+          shape,
+        ),
+      ])
     }),
 })
 const input = (...values: number[]) => ({ IN: Tensor.from('IN', new Float32Array(values), [1, values.length]) })
@@ -45,7 +57,10 @@ test('a model answers strings with strings', async () => {
       outputs: { OUT: { datatype: 'BYTES', dims: [1] } },
       execute: (requests) =>
         requests.map((request) => {
-          const texts = request.input('TEXT').strings().map((text) => text.toUpperCase())
+          const texts = request
+            .input('TEXT')
+            .strings()
+            .map((text) => text.toUpperCase())
           return new InferenceResponse([Tensor.fromStrings('OUT', texts)])
         }),
     }),
@@ -72,18 +87,18 @@ test('an input that the model does not declare is an error with the name that ma
     const found: unknown[] = []
     const tested = await testModel({
       ...declared,
-      execute: (requests: InferenceRequest[]) => requests.map((request) => {
-        found.push(request.input(name))
-        return empty()
-      }),
+      execute: (requests: InferenceRequest[]) =>
+        requests.map((request) => {
+          found.push(request.input(name))
+          return empty()
+        }),
     })
     const [answer] = await tested.batch([{ IMAGE: input(1).IN }])
     await tested.close()
     return answer instanceof TritonError ? answer.message.split('\n')[0] : found
   }
   const text = (rest: string) => `Failed to process the request(s) for model 'model_0', message: TypeError: ${rest}`
-  expect(await asked('image')).toBe(
-    text("there is no input 'image', the model has IMAGE, MASK: did you mean 'IMAGE'?"))
+  expect(await asked('image')).toBe(text("there is no input 'image', the model has IMAGE, MASK: did you mean 'IMAGE'?"))
   expect(await asked('MASKS')).toBe(text("there is no input 'MASKS', the model has IMAGE, MASK: did you mean 'MASK'?"))
   expect(await asked('a')).toBe(text("there is no input 'a', the model has IMAGE, MASK"))
   expect(await asked('MASK'), 'optional').toEqual([undefined])
@@ -93,23 +108,30 @@ test('an input that the model does not declare is an error with the name that ma
 test('numbers of a request that its 64 bits do not hold are errors', async () => {
   const tested = await testModel(double)
   for (const correlationId of [-1, 1.5, 2 ** 53, 2n ** 64n, -1n, NaN])
-    await expect(tested.infer(input(1), { correlationId }), String(correlationId)).rejects.toThrow(new TypeError(
-      `correlationId must be an integer from 0 to 2^64 - 1, beyond 2^53 as bigint: found ${correlationId}`))
+    await expect(tested.infer(input(1), { correlationId }), String(correlationId)).rejects.toThrow(
+      new TypeError(
+        `correlationId must be an integer from 0 to 2^64 - 1, beyond 2^53 as bigint: found ${correlationId}`,
+      ),
+    )
   await expect(tested.infer(input(1), { timeoutUs: 0.5 })).rejects.toThrow('timeoutUs must be an integer from 0 to')
   await expect(tested.infer(input(1), { parameters: { rate: NaN } })).rejects.toThrow(
-    "parameter 'rate' is NaN, and numbers of parameters are finite")
+    "parameter 'rate' is NaN, and numbers of parameters are finite",
+  )
   expect((await tested.infer(input(1), { correlationId: 2n ** 64n - 1n })).output('OUT').data).toEqual(
-    Float32Array.of(2))
+    Float32Array.of(2),
+  )
   await tested.close()
 })
 
 test('rejections, errors with a code and values that are no errors answer the batch', async () => {
   expect((await answers(() => Promise.reject(new Error('later'))))[1]).toMatch(/message: Error: later\n {4}at/)
   expect(await answers(() => Promise.reject(new TritonError('INVALID_ARG', 'no')))).toEqual([
-    'INVALID_ARG no', 'INVALID_ARG no',
+    'INVALID_ARG no',
+    'INVALID_ARG no',
   ])
   expect((await answers(() => Promise.reject('text')))[0]).toBe(
-    failed('Error: a value that is no Error was thrown: text'))
+    failed('Error: a value that is no Error was thrown: text'),
+  )
 })
 
 test('a wrong value of execute fails the batch with a text that says what was expected', async () => {
@@ -134,16 +156,19 @@ test('a wrong output is an error of its request only', async () => {
   const other = new InferenceResponse([Tensor.from('OTHER', new Float32Array(1))])
   const wrong = new InferenceResponse([Tensor.from('OUT', new Int32Array(1))])
   expect(await answers(() => [other, empty()], { outputs })).toEqual([
-    "INTERNAL model 'model' returned output 'OTHER', and its configuration has 'OUT'", null,
+    "INTERNAL model 'model' returned output 'OTHER', and its configuration has 'OUT'",
+    null,
   ])
   expect(await answers(() => [empty(), wrong], { outputs })).toEqual([
-    null, "INTERNAL model 'model' returned output 'OUT' as TYPE_INT32, and its configuration expects TYPE_FP32",
+    null,
+    "INTERNAL model 'model' returned output 'OUT' as TYPE_INT32, and its configuration expects TYPE_FP32",
   ])
 })
 
 test('one request of a batch may be an error with a code', async () => {
   expect(await answers(() => [InferenceResponse.error('NOT_FOUND', 'no such id'), empty()])).toEqual([
-    'NOT_FOUND no such id', null,
+    'NOT_FOUND no such id',
+    null,
   ])
 })
 
@@ -199,9 +224,16 @@ test('a request has its parameters, its sequence and its names; a response has p
       return [new InferenceResponse({ parameters: { took: 5, who: 'me\0not this' } })]
     },
   })
-  const response = await model.infer({}, {
-    id: 'é', correlationId: 2n ** 63n, sequenceStart: true, timeoutUs: 9, parameters: { a: 'b', n: 1, t: true },
-  })
+  const response = await model.infer(
+    {},
+    {
+      id: 'é',
+      correlationId: 2n ** 63n,
+      sequenceStart: true,
+      timeoutUs: 9,
+      parameters: { a: 'b', n: 1, t: true },
+    },
+  )
   expect(seen).toEqual(['é', 2n ** 63n, true, false, 9n, { a: 'b', n: 1, t: true }, ['OUT']])
   expect(response.parameters).toEqual({ took: 5, who: 'me' })
 })
@@ -243,8 +275,10 @@ test('wrong use of a sender is an error of the caller', async () => {
   await model.infer({})
   await model.close()
   expect(texts).toEqual([
-    'Expected an InferenceResponse as response, found a number.', 'sent',
-    'Unable to send response. Non-decoupled model cannot send more than one response.', 'sent',
+    'Expected an InferenceResponse as response, found a number.',
+    'sent',
+    'Unable to send response. Non-decoupled model cannot send more than one response.',
+    'sent',
   ])
 })
 
@@ -343,7 +377,8 @@ test('a rescheduled request runs again, and gets no answer', async () => {
   }
   expect(await answers(execute)).toEqual(['UNSUPPORTED the model asks for the next step of the sequence', null])
   expect((await answers((requests) => (requests[0]?.reschedule(), [empty(), empty()])))[0]).toBe(
-    failed('Expected null in the execute function return array for a rescheduled request, found a response.'))
+    failed('Expected null in the execute function return array for a rescheduled request, found a response.'),
+  )
 })
 
 test('a class is a model, and each instance has its own state', async () => {

@@ -88,8 +88,10 @@ test('models are ES modules or CommonJS, and get the same nereid/backend', async
     { 'model.js': `${cjs}exports.__esModule = true\nexports.default = ${body('4')}` },
     { 'model.mts': `${esm}const model: object = ${body('5')}\nexport default model` },
     { 'model.mjs': `${esm}export default class extends Model { ${execute} }` },
-    { 'model.mjs': `${esm}import { six } from 'dependency'\nexport default ${body('six')}`,
-      'node_modules/dependency/index.js': 'exports.six = 6' },
+    {
+      'model.mjs': `${esm}import { six } from 'dependency'\nexport default ${body('six')}`,
+      'node_modules/dependency/index.js': 'exports.six = 6',
+    },
   ]
   const values = await Promise.all(models.map(async (files) => await ask((await load(files)).runner)))
   expect(values).toEqual([[1], [2], [3], [4], [5], undefined, [6]])
@@ -116,7 +118,8 @@ test('a failed load says what and where: an exception, a syntax error, a package
   expect(await failure({ 'model.mjs': "import 'left-pad/x'" })).toMatchObject({ missing: 'left-pad' })
   expect(await failure({ 'model.cjs': "require('@some/thing/x')" })).toMatchObject({ missing: '@some/thing' })
   expect((await failure({ 'model.mjs': 'export const a = 1' }))['text']).toContain(
-    'Model file ./model.mjs does not implement `execute`: expected a default export, or `module.exports`')
+    'Model file ./model.mjs does not implement `execute`: expected a default export, or `module.exports`',
+  )
 })
 
 test('an import of a compiled name finds the file in TypeScript, as `module: nodenext` writes it', async () => {
@@ -144,7 +147,7 @@ test('an exception that nothing caught ends the runner, after its stack was prin
 })
 
 test('a process ends when the server is gone, not at a signal', async () => {
-  const { runner } = await load({ 'model.mjs': "export default { execute: () => null }" })
+  const { runner } = await load({ 'model.mjs': 'export default { execute: () => null }' })
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGUSR2'] as const) runner.child.kill(signal)
   await new Promise((resolve) => setTimeout(resolve, 100))
   expect(runner.child.exitCode).toBeNull()

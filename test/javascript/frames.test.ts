@@ -6,7 +6,16 @@ import { ResponseBlocks } from '../../src/javascript/arena.js'
 import type { SharedMemory } from '../../src/javascript/channel.js'
 import { InferenceResponse, Tensor, type InferenceRequest, defineModel } from '../../src/javascript/index.js'
 import {
-  AnswerHead, CallHead, CallId, Frame, Header, Place, RespondHead, Segment, TensorHead, VERSION,
+  AnswerHead,
+  CallHead,
+  CallId,
+  Frame,
+  Header,
+  Place,
+  RespondHead,
+  Segment,
+  TensorHead,
+  VERSION,
 } from '../../src/javascript/generated/protocol.js'
 import { run } from '../../src/javascript/runner.js'
 import { tensorOf } from '../../src/javascript/tensor.js'
@@ -47,7 +56,8 @@ test('a batch of the vectors is read', async () => {
       seen.push(requests)
       // Looked at now: memory of requests ends with them.
       expect([...(requests[0]?.inputs.values() ?? [])].map((one) => [one.name, one.shape])).toEqual([
-        ['X', [1, 2]], ['B', [10000]],
+        ['X', [1, 2]],
+        ['B', [10000]],
       ])
       expect([...(requests[0]?.input('X')?.data ?? [])]).toEqual([1.5, -2])
       return requests.map(() => new InferenceResponse([]))
@@ -160,9 +170,12 @@ test('large outputs lie in blocks that are free again when the server gives them
 
 test('a full segment is followed by another one, which the runner asks for', async () => {
   const host = new RawHost()
-  await host.load({ execute: () => [new InferenceResponse([Tensor.from('OUT', large(SEGMENT_BYTES))])] }, {
-    config: { output: OUT },
-  })
+  await host.load(
+    { execute: () => [new InferenceResponse([Tensor.from('OUT', large(SEGMENT_BYTES))])] },
+    {
+      config: { output: OUT },
+    },
+  )
   host.execute([[]])
   const need = await host.next(Frame.NEED_SEGMENT)
   expect([need.way, RawHost.numberOf(need)]).toEqual([1, 4 * SEGMENT_BYTES])
@@ -254,8 +267,10 @@ test('an array of ctx.alloc is sent where it is, and one that is not sent is fre
 test('without shared memory everything is inline', async () => {
   const host = new RawHost({ hasMemory: false })
   await host.load(
-    defineModel({ execute: (requests, ctx) => requests.map(() =>
-      new InferenceResponse([Tensor.from('OUT', ctx.alloc('FP32', [20000]).fill(3))])) }),
+    defineModel({
+      execute: (requests, ctx) =>
+        requests.map(() => new InferenceResponse([Tensor.from('OUT', ctx.alloc('FP32', [20000]).fill(3))])),
+    }),
     { config: { output: OUT } },
   )
   host.execute([[]])
@@ -264,7 +279,8 @@ test('without shared memory everything is inline', async () => {
 })
 
 test.each([
-  ['', true], [' without segments', false],
+  ['', true],
+  [' without segments', false],
 ])('a signal aborts when the flag of its slot%s says so, and is polled while somebody looks', async (_, hasMemory) => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   try {

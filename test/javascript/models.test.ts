@@ -1,7 +1,12 @@
 /** B-JS-02, B-JS-03: everything a model has besides its requests: other models, control, metrics, the log. */
 import { expect, test } from 'vitest'
 import {
-  type Context, type InferenceRequest, InferenceResponse, Tensor, TritonError, defineModel,
+  type Context,
+  type InferenceRequest,
+  InferenceResponse,
+  Tensor,
+  TritonError,
+  defineModel,
 } from '../../src/javascript/index.js'
 import { type ModelStub, testModel } from '../../src/javascript/testing.js'
 
@@ -46,18 +51,30 @@ test('a model calls another one, with inputs by name or in a list', async () => 
 
 test('parameters and a version go with a call', async () => {
   const { parameters } = await inside(({ models }) =>
-    models.infer('named', {}, {
-      parameters: { a: 1, b: 'x' }, id: 'r', correlationId: 'seq', version: 2, outputs: ['Y'],
-    }))
+    models.infer(
+      'named',
+      {},
+      {
+        parameters: { a: 1, b: 'x' },
+        id: 'r',
+        correlationId: 'seq',
+        version: 2,
+        outputs: ['Y'],
+      },
+    ),
+  )
   expect(parameters).toEqual({ a: 1, b: 'x', model: 'named' })
 })
 
 test('a call that fails rejects with the code and the text of the other model', async () => {
-  const errors = await inside(async ({ models }) =>
-    await Promise.all(
-      ['failing', 'absent'].map((name) =>
-        models.infer(name, {}).catch((error: TritonError) => [error.code, error.message])),
-    ))
+  const errors = await inside(
+    async ({ models }) =>
+      await Promise.all(
+        ['failing', 'absent'].map((name) =>
+          models.infer(name, {}).catch((error: TritonError) => [error.code, error.message]),
+        ),
+      ),
+  )
   expect(errors).toEqual([
     ['UNAVAILABLE', 'not today'],
     ['INTERNAL', 'Model absent - Error when running inference: Request for unknown model'],
@@ -66,7 +83,8 @@ test('a call that fails rejects with the code and the text of the other model', 
 
 test('an input of a call that is no tensor is an error of the caller', async () => {
   await expect(inside(async ({ models }) => models.infer('double', { X: [1] as never }))).rejects.toThrow(
-    "an input of a call of model 'double' is a value of class Array, expected a Tensor")
+    "an input of a call of model 'double' is a value of class Array, expected a Tensor",
+  )
 })
 
 test('a decoupled model is called as a stream, which may be left early', async () => {
@@ -94,7 +112,8 @@ test('a stream that fails throws after its responses', async () => {
 test('models are called only between initialize and finalize', async () => {
   const model = { initialize: (ctx: Context) => ctx.models.infer('double', {}), execute: () => null }
   await expect(testModel(model, { models })).rejects.toThrow(
-    'Other models can be called after `initialize` and before `finalize` only.')
+    'Other models can be called after `initialize` and before `finalize` only.',
+  )
 })
 
 test('models are loaded, unloaded and asked for', async () => {
@@ -151,10 +170,19 @@ test('a line of the log has the file and the line of its caller', async () => {
 })
 
 test('the context has the configuration and the names of the instance', async () => {
-  const seen = await inside(async (ctx) => [
-    ctx.modelName, ctx.modelVersion, ctx.instanceName, ctx.instanceKind, ctx.deviceId, ctx.parameters, ctx.config.name,
-    ctx.signal.aborted,
-  ], { scale: '2' })
+  const seen = await inside(
+    async (ctx) => [
+      ctx.modelName,
+      ctx.modelVersion,
+      ctx.instanceName,
+      ctx.instanceKind,
+      ctx.deviceId,
+      ctx.parameters,
+      ctx.config.name,
+      ctx.signal.aborted,
+    ],
+    { scale: '2' },
+  )
   expect(seen).toEqual(['model', '1', 'model_0', 'CPU', 0, { scale: '2' }, 'model', false])
 })
 

@@ -59,9 +59,21 @@ export class RunnerProcess {
   async load(file: string, more: Json = {}): Promise<Json & { frame: number }> {
     const directory = join(file, '..')
     const load = {
-      mode: 'run', instance: 'm_0', model: 'm', version: '1', model_directory: join(directory, '..'),
-      version_directory: directory, file, arguments: {}, inputs: [], outputs: ['OUT'], decoupled: false,
-      iterative: false, segments: null, config: JSON.stringify({ name: 'm', input: [], output: [] }), ...more,
+      mode: 'run',
+      instance: 'm_0',
+      model: 'm',
+      version: '1',
+      model_directory: join(directory, '..'),
+      version_directory: directory,
+      file,
+      arguments: {},
+      inputs: [],
+      outputs: ['OUT'],
+      decoupled: false,
+      iterative: false,
+      segments: null,
+      config: JSON.stringify({ name: 'm', input: [], output: [] }),
+      ...more,
     }
     this.#writer.begin(Frame.LOAD, 2)
     this.#writer.text(JSON.stringify(load))

@@ -1,7 +1,13 @@
 /** A server of one runner in this process: frames as they are, and shared memory that the test looks into. */
 import type { Channel, Receive, Way } from '../../src/javascript/channel.js'
 import {
-  AnswerHead, ExecuteHead, Frame, Header, ResultHead, TensorHead, VERSION,
+  AnswerHead,
+  ExecuteHead,
+  Frame,
+  Header,
+  ResultHead,
+  TensorHead,
+  VERSION,
 } from '../../src/javascript/generated/protocol.js'
 import { type RequestOptions, writeRequest } from '../../src/javascript/outgoing.js'
 import { type Received, Reader, eachFrame, readIds, readU64 } from '../../src/javascript/reader.js'
@@ -99,9 +105,20 @@ export class RawHost implements Channel {
     })
     const config = { name: 'm', max_batch_size: 0, input: [], output: [], ...(more['config'] as Json) }
     this.json(Frame.LOAD, {
-      mode: 'run', instance: 'm_0', model: 'm', version: '1', model_directory: '/models/m',
-      version_directory: '/models/m/1', file: '/models/m/1/model.ts', arguments: { model_instance_kind: 'CPU' },
-      inputs: [], outputs: ['OUT'], decoupled: false, iterative: false, ...more, config: JSON.stringify(config),
+      mode: 'run',
+      instance: 'm_0',
+      model: 'm',
+      version: '1',
+      model_directory: '/models/m',
+      version_directory: '/models/m/1',
+      file: '/models/m/1/model.ts',
+      arguments: { model_instance_kind: 'CPU' },
+      inputs: [],
+      outputs: ['OUT'],
+      decoupled: false,
+      iterative: false,
+      ...more,
+      config: JSON.stringify(config),
       ...(this.memory === undefined
         ? { segments: null, flags: this.flags.length }
         : { segments: { request: SEGMENT_BYTES, response: SEGMENT_BYTES, slots: this.flags.length } }),
@@ -120,8 +137,7 @@ export class RawHost implements Channel {
     this.writer.u64(at, 7)
     this.writer.u64(at + ExecuteHead.releases, releases.length)
     this.writer.ids(releases)
-    for (const [slot, inputs] of requests.entries())
-      writeRequest(this.writer, slot, 1, inputs, options, nothingTaken())
+    for (const [slot, inputs] of requests.entries()) writeRequest(this.writer, slot, 1, inputs, options, nothingTaken())
     this.deliver()
   }
 

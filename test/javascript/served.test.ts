@@ -2,7 +2,17 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Client, InferOptions } from '../../client/src/node.js'
 import {
-  DATATYPES, EVERY_DATATYPE, IN_PROCESS, RUNS, Repository, STREAMS, Served, failureOf, fp32, numbers, until,
+  DATATYPES,
+  EVERY_DATATYPE,
+  IN_PROCESS,
+  RUNS,
+  Repository,
+  STREAMS,
+  Served,
+  failureOf,
+  fp32,
+  numbers,
+  until,
 } from './served.js'
 
 const repository = new Repository()
@@ -47,11 +57,14 @@ ${fp32("isReady = requests[0].input('IN').data[0] !== 7; return answers(requests
 const TICKS = 'initialize: () => void setInterval(() => (ticks += 1), 1),'
 /** A model that works for a millisecond, and counts its runs, promises that followed a run, and ticks of its timer. */
 const TURNS = `let [runs, followed, ticks] = [0, 0, 0]
-${fp32(`for (const end = performance.now() + 1; performance.now() < end;);
+${fp32(
+  `for (const end = performance.now() + 1; performance.now() < end;);
   void Promise.resolve().then(() => (followed += 1))
   const { data } = requests[0].input('IN')
   const counts = Float32Array.of(data[0], data.length, (runs += 1), followed, ticks)
-  return [new InferenceResponse([Tensor.from('OUT', counts)])]`, TICKS)}`
+  return [new InferenceResponse([Tensor.from('OUT', counts)])]`,
+  TICKS,
+)}`
 
 beforeAll(async () => {
   repository.model('every', EVERY_DATATYPE)
@@ -59,18 +72,20 @@ beforeAll(async () => {
   const batching = 'max_batch_size: 8\ndynamic_batching { }\n'
   repository.model('batches', BATCHES, batching)
   repository.model('batches_process', BATCHES, batching + IN_PROCESS)
-  for (const [name, more] of [['', ''], ['_process', IN_PROCESS]]) {
+  for (const [name, more] of [
+    ['', ''],
+    ['_process', IN_PROCESS],
+  ]) {
     repository.model(`runs${name}`, RUNS, more)
     repository.model(`streams${name}`, STREAMS, more)
     repository.model(`rows${name}`, RUNS, `max_batch_size: 4\n${more}`)
   }
   repository.model('numbers', DOUBLES)
   repository.model('moody', MOODY)
+  repository.model('sums', SUMS, 'max_batch_size: 4\nsequence_batching { max_sequence_idle_microseconds: 60000000 }\n')
   repository.model(
-    'sums', SUMS, 'max_batch_size: 4\nsequence_batching { max_sequence_idle_microseconds: 60000000 }\n',
-  )
-  repository.model(
-    'order', ORDER,
+    'order',
+    ORDER,
     'max_batch_size: 1\ndynamic_batching { priority_levels: 2 default_priority_level: 2 ' +
       'default_queue_policy { default_timeout_microseconds: 60000000 allow_timeout_override: true } }\n',
   )
@@ -79,11 +94,16 @@ beforeAll(async () => {
   repository.model('later', fp32('return answers(requests, (x) => x + 1)'))
   const names = [
     ...['every', 'batches', 'runs', 'streams', 'rows', 'turns'].flatMap((name) => [name, `${name}_process`]),
-    'numbers', 'moody', 'sums', 'order',
+    'numbers',
+    'moody',
+    'sums',
+    'order',
   ]
-  served = await Served.start(repository, [
-    '--model-control-mode=explicit', '--log-verbose=1', ...names.map((name) => `--load-model=${name}`),
-  ], ENVIRONMENT)
+  served = await Served.start(
+    repository,
+    ['--model-control-mode=explicit', '--log-verbose=1', ...names.map((name) => `--load-model=${name}`)],
+    ENVIRONMENT,
+  )
 }, 60_000)
 afterAll(async () => {
   await served?.stop()
@@ -123,12 +143,18 @@ describe.each(['every', 'every_process'])('B-JS-02: %s, tensors', (model) => {
       for (const size of SIZES.filter((size) => size <= bytesMax)) {
         const { shape, raw } = contents(datatype, size)
         const name = `OUT_${datatype}`
-        const input = datatype === 'BYTES' && isJson
-          ? { data: Array.from({ length: shape[0] ?? 0 }, (_, i) => `element ${i}`), shape, datatype }
-          : { data: raw, shape, datatype }
-        const result = await client().infer(model, { [`IN_${datatype}`]: input }, {
-          ...options, outputs: isJson ? [{ name, binary: false }] : [name],
-        })
+        const input =
+          datatype === 'BYTES' && isJson
+            ? { data: Array.from({ length: shape[0] ?? 0 }, (_, i) => `element ${i}`), shape, datatype }
+            : { data: raw, shape, datatype }
+        const result = await client().infer(
+          model,
+          { [`IN_${datatype}`]: input },
+          {
+            ...options,
+            outputs: isJson ? [{ name, binary: false }] : [name],
+          },
+        )
         const output = result.output(name)
         expect([output.datatype, output.shape]).toEqual([datatype, shape])
         if (input.data === raw) expect(Buffer.compare(output.raw, raw), `${datatype} of ${size} bytes`).toBe(0)
@@ -139,20 +165,24 @@ describe.each(['every', 'every_process'])('B-JS-02: %s, tensors', (model) => {
 
   test('of all datatypes come back in one request', async () => {
     const all = DATATYPES.map((datatype) => [datatype, contents(datatype, 4096)] as const)
-    const result = await served.grpc.infer(model, Object.fromEntries(
-      all.map(([datatype, { shape, raw }]) => [`IN_${datatype}`, { data: raw, shape, datatype }]),
-    ), { outputs: all.map(([datatype]) => `OUT_${datatype}`) })
+    const result = await served.grpc.infer(
+      model,
+      Object.fromEntries(all.map(([datatype, { shape, raw }]) => [`IN_${datatype}`, { data: raw, shape, datatype }])),
+      { outputs: all.map(([datatype]) => `OUT_${datatype}`) },
+    )
     for (const [datatype, { raw }] of all)
       expect(Buffer.compare(result.output(`OUT_${datatype}`).raw, raw), datatype).toBe(0)
   })
 
   test('of many requests at once are not mixed up', async () => {
-    await Promise.all(Array.from({ length: 64 }, async (_, i) => {
-      const data = new Float64Array(10 * i + 1).fill(i)
-      const client = i % 2 === 0 ? served.http : served.grpc
-      const result = await client.infer(model, { IN_FP64: { data, shape: [data.length], datatype: 'FP64' } })
-      expect([...result.output('OUT_FP64').as('FP64')]).toEqual([...data])
-    }))
+    await Promise.all(
+      Array.from({ length: 64 }, async (_, i) => {
+        const data = new Float64Array(10 * i + 1).fill(i)
+        const client = i % 2 === 0 ? served.http : served.grpc
+        const result = await client.infer(model, { IN_FP64: { data, shape: [data.length], datatype: 'FP64' } })
+        expect([...result.output('OUT_FP64').as('FP64')]).toEqual([...data])
+      }),
+    )
   })
 })
 
@@ -175,14 +205,16 @@ const IN_TURN = 'B-JS-01: %s: requests that wait run in turn, promises between t
 
 test.each(['turns', 'turns_process'])(IN_TURN, async (model) => {
   const COUNT = 200
-  const found = await Promise.all(Array.from({ length: COUNT }, async (_, i) => {
-    const size = 1 + ((7 * i) % 50)
-    const input = { data: new Float32Array(size).fill(i), shape: [size], datatype: 'FP32' as const }
-    const client = i % 2 === 0 ? served.http : served.grpc
-    const [value, length, ...counts] = (await client.infer(model, { IN: input })).output('OUT').floats()
-    expect([value, length]).toEqual([i, size])
-    return counts
-  }))
+  const found = await Promise.all(
+    Array.from({ length: COUNT }, async (_, i) => {
+      const size = 1 + ((7 * i) % 50)
+      const input = { data: new Float32Array(size).fill(i), shape: [size], datatype: 'FP32' as const }
+      const client = i % 2 === 0 ? served.http : served.grpc
+      const [value, length, ...counts] = (await client.infer(model, { IN: input })).output('OUT').floats()
+      expect([value, length]).toEqual([i, size])
+      return counts
+    }),
+  )
   found.sort(([a = 0], [b = 0]) => a - b)
   // A promise of a run is settled before the next run.
   expect(found.map(([runs, followed]) => [runs, followed])).toEqual(found.map((_, i) => [i + 1, i]))
@@ -208,16 +240,20 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     for await (const value of served.stream('', streams)) none.push(value)
     expect(none).toEqual([])
     // Events of HTTP are the same responses.
-    const events = await (await fetch(`${served.server.url}/v2/models/${streams}/generate_stream`, {
-      method: 'POST', body: JSON.stringify({ CODE: SOME_GENERATOR }),
-    })).text()
+    const events = await (
+      await fetch(`${served.server.url}/v2/models/${streams}/generate_stream`, {
+        method: 'POST',
+        body: JSON.stringify({ CODE: SOME_GENERATOR }),
+      })
+    ).text()
     expect(events.match(/"OUT":"(\d)"/g)).toHaveLength(5)
   })
 
   test('B-JS-02: a sender answers after `execute` has ended, and calls of the model go on', async () => {
     const answered = served.run(
       "=const { sender } = request; keep.later = () => sender.send(text('later'))\n" +
-        "console.log('has it', ctx.instanceName); return null", runs,
+        "console.log('has it', ctx.instanceName); return null",
+      runs,
     )
     await until('the model has it', () => served.server.output().includes(`has it ${runs}_0`))
     await served.run('await keep.later()', runs)
@@ -227,11 +263,15 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
 
   test('B-JS-03: a generator that fails ends the stream with its error', async () => {
     const got: unknown[] = []
-    const failed = failureOf((async () => {
-      for await (const value of served.stream(
-        "yield text(1); throw new TritonError('NOT_FOUND', 'nothing more')", streams,
-      )) got.push(value)
-    })())
+    const failed = failureOf(
+      (async () => {
+        for await (const value of served.stream(
+          "yield text(1); throw new TritonError('NOT_FOUND', 'nothing more')",
+          streams,
+        ))
+          got.push(value)
+      })(),
+    )
     expect(await failed).toContain('nothing more')
     expect(got).toEqual([1])
   })
@@ -257,7 +297,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     const asked = served.run(
       "console.log('waits ' + ctx.instanceName)\nreturn new Promise((resolve) => request.signal.addEventListener(" +
         "'abort', () => { keep.aborted = request.cancelled; resolve(1) }))",
-      runs, { signal: client.signal },
+      runs,
+      { signal: client.signal },
     )
     await until('the model has it', () => served.server.output().includes(`waits ${runs}_0`))
     client.abort()
@@ -277,7 +318,9 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     // Over HTTP: the client reads a little, then closes its connection.
     const client = new AbortController()
     const events = await fetch(`${served.server.url}/v2/models/${streams}/generate_stream`, {
-      method: 'POST', body: JSON.stringify({ CODE: endless }), signal: client.signal,
+      method: 'POST',
+      body: JSON.stringify({ CODE: endless }),
+      signal: client.signal,
     })
     await events.body?.getReader().read()
     client.abort()
@@ -289,7 +332,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
   })
 
   test('B-JS-03: of 1,000 requests that are cancelled at once, each model sees its cancel', async () => {
-    const waits = "=const { sender } = request; keep.gone ??= 0; keep.open = (keep.open ?? 0) + 1\n" +
+    const waits =
+      '=const { sender } = request; keep.gone ??= 0; keep.open = (keep.open ?? 0) + 1\n' +
       "request.signal.addEventListener('abort', () => { keep.gone += 1; void sender.send(text(0)) }); return null"
     const input = { CODE: { data: [waits], shape: [1], datatype: 'BYTES' as const } }
     const before = served.residentMiB()
@@ -305,7 +349,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
 
   test('B-JS-03: code that does not return sees the cancel, too', async () => {
     const client = new AbortController()
-    const spins = 'const end = Date.now() + 10_000; while (!request.cancelled && Date.now() < end);\n' +
+    const spins =
+      'const end = Date.now() + 10_000; while (!request.cancelled && Date.now() < end);\n' +
       'keep.saw = Date.now() < end; return 1'
     const loops = failureOf(served.run(spins, runs, { signal: client.signal }))
     // It cannot say that it has begun. A request that is cancelled before would not begin at all.
@@ -324,7 +369,12 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     const errorOf = (model: string, shape: string, expected: string) =>
       `model '${model}' returned output 'OUT' with the shape ${shape}, and its configuration expects ${expected}`
     expect(await shapeOf(runs, "['a']", '[1]', [1])).toEqual([1])
-    const wrong = [["['a', 'b', 'c']", '[3]'], ["['a']", '[1,1]'], ["['a']", '[]'], ['[]', '[0]']] as const
+    const wrong = [
+      ["['a', 'b', 'c']", '[3]'],
+      ["['a']", '[1,1]'],
+      ["['a']", '[]'],
+      ['[]', '[0]'],
+    ] as const
     for (const [values, shape] of wrong)
       await expect(shapeOf(runs, values, shape, [1])).rejects.toThrow(errorOf(runs, shape, '[1]'))
     // With a batch dimension: another number of rows is sent, another dim and none are not.
@@ -342,25 +392,30 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
       return Number(/ (\d+)$/.exec(line ?? '')?.[1])
     }
     const before = await count()
-    const call = "const input = Tensor.from('IN', new Float32Array([1, 2.5]))\n" +
+    const call =
+      "const input = Tensor.from('IN', new Float32Array([1, 2.5]))\n" +
       "const one = async () => [...(await ctx.models.infer('numbers', { IN: input })).output('OUT').data]\n"
     const calls = `${call}return Promise.all(Array.from({ length: 20 }, one))`
     expect(await served.run(calls, runs)).toEqual(Array.from({ length: 20 }, () => [2, 5]))
     expect(await count()).toBe(before + 20)
     const unknown = "try { await ctx.models.infer('nobody', {}) } catch (e) { return [e.code, e.message] }"
     expect(await served.run(unknown, runs)).toEqual([
-      'INTERNAL', "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found"
+      'INTERNAL',
+      "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found",
     ])
     // The text of a failed call, uncaught, is that of the model's own answer.
-    expect(await served.failure("await ctx.models.infer('numbers', {})", runs))
-      .toMatch(/^INTERNAL: .*expected 1 inputs but got 0 inputs for model 'numbers'/)
+    expect(await served.failure("await ctx.models.infer('numbers', {})", runs)).toMatch(
+      /^INTERNAL: .*expected 1 inputs but got 0 inputs for model 'numbers'/,
+    )
   })
 
   /** Requests of a model that are counted as successes, as failures, and as cancelled. */
   async function counts(model: string): Promise<number[]> {
     const lines = await served.metrics()
     const series = [
-      ['success', ''], ['failure', 'reason="BACKEND"'], ['failure', 'reason="CANCELED"']
+      ['success', ''],
+      ['failure', 'reason="BACKEND"'],
+      ['failure', 'reason="CANCELED"'],
     ] as const
     return series.map(([end, reason]) => {
       const name = `nv_inference_request_${end}{model="${model}"`
@@ -380,9 +435,12 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
 
   test.each([
     [
-      'of a failure', 1,
+      'of a failure',
+      1,
       [
-        'throw new RangeError(1)', '=return [null]', "await ctx.models.infer('nobody', {})",
+        'throw new RangeError(1)',
+        '=return [null]',
+        "await ctx.models.infer('nobody', {})",
         "=return [new InferenceResponse([Tensor.from('OTHER', new Float32Array([1]))])]",
       ],
     ],
@@ -399,7 +457,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
   test.each([
     ['of a failure', 1, ['throw new RangeError(1)', 'yield text(1)\nthrow new RangeError(1)']],
     [
-      'that the model chose', 0,
+      'that the model chose',
+      0,
       [`yield text(1)\nthrow ${CHOSEN}`, `yield ${RESPONSE}`, `yield ${RESPONSE}\nyield text(1)`],
     ],
   ] as const)('B-JS-03: errors %s are counted as that, of a generator', async (_, at, codes) => {
@@ -433,7 +492,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
   })
 
   test('B-JS-03: large tensors are passed between models in both directions', async () => {
-    const code = "const data = new Float32Array(3_000_000).map((_, i) => i)\n" +
+    const code =
+      'const data = new Float32Array(3_000_000).map((_, i) => i)\n' +
       "const { data: got } = (await ctx.models.infer('numbers', { IN: Tensor.from('IN', data) })).output('OUT')\n" +
       'return [got.length, got[0], got[1], got[2_999_999]]'
     expect(await served.run(code, runs)).toEqual([3_000_000, 0, 2, 5_999_998])
@@ -459,7 +519,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
       `console.log('began for ${runs}')\n` +
       'try { for (;;) { yield text(1); await new Promise((r) => setTimeout(r, 2)) } } ' +
       `finally { console.log('gone with the client of ${runs}') }`
-    const code = `for await (const r of ctx.models.stream('streams', ` +
+    const code =
+      `for await (const r of ctx.models.stream('streams', ` +
       `{ CODE: Tensor.fromStrings('CODE', [${JSON.stringify(endless)}]) }, { request })) ;`
     const asked = served.run(code, runs, { signal: client.signal })
     await until('the called model runs', () => served.server.output().includes(`began for ${runs}`))
@@ -477,8 +538,9 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(await served.run(`return [...(await ${call}).output('OUT').data]`, runs)).toEqual([2])
     await served.run("await ctx.models.unload('later')", runs)
     await until('it is unloaded', async () => (await served.run("return ctx.models.isReady('later')", runs)) === false)
-    expect(await served.failure("await ctx.models.load('nobody')", runs))
-      .toContain("failed to load 'nobody', failed to poll from model repository")
+    expect(await served.failure("await ctx.models.load('nobody')", runs)).toContain(
+      "failed to load 'nobody', failed to poll from model repository",
+    )
   })
 
   test('B-JS-02: metrics of a model are in /metrics', async () => {
@@ -495,19 +557,18 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     const lines = await served.metrics()
     expect(lines).toContain(`${name}_total{a="x"} 2.5`)
     expect(lines).toContain(`# HELP ${name}_total two\\nlines`)
-    expect(await served.failure("keep.counter.inc(-1)", runs)).toContain('non-negative values')
+    expect(await served.failure('keep.counter.inc(-1)', runs)).toContain('non-negative values')
   })
 
   test('B-JS-02: lines of the logger have their level, what a model prints is logged with the instance', async () => {
     await served.run(
       "ctx.logger.warn('warm \\u001b[31m' + ctx.instanceName)\nctx.logger.verbose('chatty ' + ctx.instanceName)\n" +
         "console.log('printed', { by: ctx.instanceName })\nconsole.error('complained', ctx.instanceName)\n" +
-        "ctx.logger.info('nameless')", runs,
+        "ctx.logger.info('nameless')",
+      runs,
     )
     const output = () => served.server.output()
-    const lines = [
-      `chatty ${runs}_0`, `printed { by: '${runs}_0' }`, `complained ${runs}_0`, `"${runs}_0: nameless"`,
-    ]
+    const lines = [`chatty ${runs}_0`, `printed { by: '${runs}_0' }`, `complained ${runs}_0`, `"${runs}_0: nameless"`]
     await until('the lines are there', () => lines.every((line) => output().includes(line)))
     expect(output()).toMatch(new RegExp(`^W\\d+ .*"warm \\\\u001B\\[31m${runs}_0"$`, 'm'))
     expect(output()).toMatch(new RegExp(`^I\\d+ .*${runs}_0.*printed`, 'm'))
@@ -518,7 +579,8 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     await served.run("for (let i = 0; i < 2000; i += 1) console.log('x'.repeat(10_000))", runs)
     // The note does not wait for another print.
     await until('the log tells of it', () =>
-      new RegExp(`${runs}_0: \\d+ bytes of output were dropped`).test(served.server.output().slice(before)))
+      new RegExp(`${runs}_0: \\d+ bytes of output were dropped`).test(served.server.output().slice(before)),
+    )
     expect(served.server.output().length - before).toBeLessThan(1 << 20)
   })
 
@@ -545,9 +607,8 @@ test('B-JS-02: a sequence has its state, and its id is a number or text', async 
 })
 
 test('B-JS-01: queued requests run by priority, and end with their timeout', async () => {
-  const ask = (value: number, options: InferOptions = {}) => served.http.infer(
-    'order', { IN: { data: new Float32Array([value]), shape: [1, 1], datatype: 'FP32' } }, options,
-  )
+  const ask = (value: number, options: InferOptions = {}) =>
+    served.http.infer('order', { IN: { data: new Float32Array([value]), shape: [1, 1], datatype: 'FP32' } }, options)
   const first = ask(1)
   await until('it runs', () => served.server.output().includes('order_0: runs 1'))
   const low = ask(3, { priority: 2 })
@@ -579,12 +640,14 @@ test('B-JS-04: models in JavaScript and CommonJS are served, and what is no mode
 })
 
 test('B-JS-06: outputs of `ctx.alloc` come whole, also large ones and many at once', async () => {
-  await Promise.all([1, 64, 20_000, 1 << 20, 1 << 20, 3].map(async (size, i) => {
-    const data = new Float32Array(size).map((_, at) => at % 1000)
-    const client = i % 2 === 0 ? served.http : served.grpc
-    const output = (await client.infer('numbers', { IN: { data, shape: [size], datatype: 'FP32' } })).output('OUT')
-    expect(Buffer.compare(output.raw, Buffer.from(data.map((x) => 2 * x).buffer))).toBe(0)
-  }))
+  await Promise.all(
+    [1, 64, 20_000, 1 << 20, 1 << 20, 3].map(async (size, i) => {
+      const data = new Float32Array(size).map((_, at) => at % 1000)
+      const client = i % 2 === 0 ? served.http : served.grpc
+      const output = (await client.infer('numbers', { IN: { data, shape: [size], datatype: 'FP32' } })).output('OUT')
+      expect(Buffer.compare(output.raw, Buffer.from(data.map((x) => 2 * x).buffer))).toBe(0)
+    }),
+  )
 })
 
 test('B-JS-02: `isReady` is asked for the readiness of a model', async () => {
@@ -600,7 +663,11 @@ test('B-JS-02: a request keeps its id, its parameters and its requested outputs'
     'const { id, parameters, requestedOutputs, timeoutUs, correlationId } = request\n' +
     'return [id, parameters, [...requestedOutputs], typeof timeoutUs, correlationId.toString()]'
   expect(await served.run(code, 'runs', { id: 'a name', parameters: { one: 1, two: 'zwei', three: true } })).toEqual([
-    'a name', { one: 1, two: 'zwei', three: true }, ['OUT'], 'bigint', '0',
+    'a name',
+    { one: 1, two: 'zwei', three: true },
+    ['OUT'],
+    'bigint',
+    '0',
   ])
 })
 

@@ -65,7 +65,19 @@ export default defineModel({
 `
 
 export const DATATYPES = [
-  'BOOL', 'INT8', 'INT16', 'INT32', 'INT64', 'UINT8', 'UINT16', 'UINT32', 'UINT64', 'FP16', 'BF16', 'FP32', 'FP64',
+  'BOOL',
+  'INT8',
+  'INT16',
+  'INT32',
+  'INT64',
+  'UINT8',
+  'UINT16',
+  'UINT32',
+  'UINT64',
+  'FP16',
+  'BF16',
+  'FP32',
+  'FP64',
   'BYTES',
 ] as const
 
@@ -134,9 +146,7 @@ export class Served {
     this.grpc = connect(`grpc://127.0.0.1:${server.grpcPort}`, options)
   }
 
-  static async start(
-    repository: Repository, flags: string[] = [], env = process.env, command = '',
-  ): Promise<Served> {
+  static async start(repository: Repository, flags: string[] = [], env = process.env, command = ''): Promise<Served> {
     return new Served(await TestServer.start(repository.path, flags, { env, command }))
   }
 

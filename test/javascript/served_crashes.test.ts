@@ -66,20 +66,24 @@ const FAULTS: Record<string, Fault> = {
   'a rejection': { code: "return Promise.reject(new TypeError('later'))", text: /^INTERNAL: .*TypeError: later/ },
   'an exception that is no Error': { code: 'throw 5', text: /^INTERNAL: .*: 5/ },
   'an error with a code': {
-    code: "throw new TritonError('NOT_FOUND', 'no such thing')", text: /^NOT_FOUND: no such thing/,
+    code: "throw new TritonError('NOT_FOUND', 'no such thing')",
+    text: /^NOT_FOUND: no such thing/,
   },
   'a number in the place of responses': { code: 'return 5', text: /^INTERNAL: .*Expected an array.*found a number/ },
   'a number in the place of a response': {
-    code: 'return [5]', text: /^INTERNAL: .*Expected an InferenceResponse.*found a number/,
+    code: 'return [5]',
+    text: /^INTERNAL: .*Expected an InferenceResponse.*found a number/,
   },
   'too few responses': { code: 'return []', text: /^INTERNAL: .*Number of InferenceResponse objects/ },
   'too many responses': {
-    code: 'return [text(1), text(2)]', text: /^INTERNAL: .*Number of InferenceResponse objects/,
+    code: 'return [text(1), text(2)]',
+    text: /^INTERNAL: .*Number of InferenceResponse objects/,
   },
   'no answer at all': { code: 'return null', text: /^INTERNAL: .*execute returned null for a request: return an/ },
   'a sender that is forgotten': {
     // That nobody can answer it any more is seen when garbage is collected.
-    code: "requests.forEach((request) => request.sender)\nload('v8').setFlagsFromString('--expose-gc')\n" +
+    code:
+      "requests.forEach((request) => request.sender)\nload('v8').setFlagsFromString('--expose-gc')\n" +
       "setTimeout(load('vm').runInNewContext('gc'), 50)\nreturn null",
     text: /^INTERNAL: .*(not answered|did not|ended before)/,
   },
@@ -97,20 +101,29 @@ const FAULTS: Record<string, Fault> = {
   },
   'process.exit': { code: 'process.exit(3)', text: ENDED, config: '' },
   'an endless loop': {
-    code: 'for (;;) ;', text: ENDED, config: parameter('execute-timeout-ms', TIMEOUT_MS),
+    code: 'for (;;) ;',
+    text: ENDED,
+    config: parameter('execute-timeout-ms', TIMEOUT_MS),
   },
   'a promise that never settles': {
-    code: 'return new Promise(() => {})', text: ENDED, config: parameter('execute-timeout-ms', TIMEOUT_MS),
+    code: 'return new Promise(() => {})',
+    text: ENDED,
+    config: parameter('execute-timeout-ms', TIMEOUT_MS),
   },
   'all memory of its heap': {
-    code: "const all = []; for (;;) all.push(new Array(10_000).fill(0).map((_, i) => ({ i })))", text: ENDED,
+    code: 'const all = []; for (;;) all.push(new Array(10_000).fill(0).map((_, i) => ({ i })))',
+    text: ENDED,
     config: parameter('memory-limit-bytes', 48 << 20),
   },
   'a rejection that nobody handles': {
-    code: "void Promise.reject(new Error('nobody waits')); return new Promise(() => {})", text: ENDED, config: '',
+    code: "void Promise.reject(new Error('nobody waits')); return new Promise(() => {})",
+    text: ENDED,
+    config: '',
   },
   'an exception of a timer': {
-    code: "setTimeout(() => { throw new Error('a timer') }, 1); return new Promise(() => {})", text: ENDED, config: '',
+    code: "setTimeout(() => { throw new Error('a timer') }, 1); return new Promise(() => {})",
+    text: ENDED,
+    config: '',
   },
 }
 
@@ -126,14 +139,19 @@ const SPOILERS = {
 for (const [what, code] of Object.entries(SPOILERS))
   FAULTS[what] = { code: `${code}\nreturn [text(1)]`, text: /^/, config: '' }
 
-const WHERE = [['a thread', ''], ['a process', IN_PROCESS]] as const
+const WHERE = [
+  ['a thread', ''],
+  ['a process', IN_PROCESS],
+] as const
 /** Name of a model for a fault; those that survive share one. */
 const nameOf = (where: string, what: string): string => `${where} ${what}`.trim().replaceAll(/\W/g, '_').toLowerCase()
 
 beforeAll(async () => {
   repository.model('other', fp32('return answers(requests)'), NUMBERS)
-  repository.write('models/native/config.pbtxt',
-    `backend: "identity"\n${NUMBERS.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`)
+  repository.write(
+    'models/native/config.pbtxt',
+    `backend: "identity"\n${NUMBERS.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`,
+  )
   repository.write('models/native/1/.keep', '')
   repository.model('two', RUNS, `${CODE}instance_group [ { count: 2 kind: KIND_CPU } ]\n`)
   repository.model('ends', RUNS, CODE)
@@ -144,7 +162,9 @@ beforeAll(async () => {
       if (config !== undefined) repository.model(nameOf(where, what), RUNS, CODE + isolation + config)
   }
   served = await Served.start(repository, [
-    '--model-control-mode=explicit', '--load-model=*', '--disable-auto-complete-config',
+    '--model-control-mode=explicit',
+    '--load-model=*',
+    '--disable-auto-complete-config',
     `--backend-config=javascript,exit-grace-seconds=${GRACE_SECONDS}`,
   ])
   bystanders.ended = Promise.all([ask('other', 'IN', 'OUT'), ask('native', 'INPUT0', 'OUTPUT0')]).then(() => {})
@@ -169,23 +189,28 @@ describe.each(WHERE)('B-JS-05: a model in %s answers with', (where, isolation) =
 
 test('B-JS-05: a generator whose worker ends, ends its stream', async () => {
   const got: unknown[] = []
-  const failed = failureOf((async () => {
-    const generator = 'yield text(1); await new Promise((r) => setTimeout(r, 20)); process.exit(1)'
-    for await (const value of served.stream(generator, 'dies_late')) got.push(value)
-  })())
+  const failed = failureOf(
+    (async () => {
+      const generator = 'yield text(1); await new Promise((r) => setTimeout(r, 20)); process.exit(1)'
+      for await (const value of served.stream(generator, 'dies_late')) got.push(value)
+    })(),
+  )
   expect(await failed).toMatch(/Instance 'dies_late_0' is not healthy/)
   expect(got).toEqual([1])
   await until('it is back', async () => {
     const values: unknown[] = []
-    await failureOf((async () => {
-      for await (const value of served.stream('yield text(2)', 'dies_late')) values.push(value)
-    })())
+    await failureOf(
+      (async () => {
+        for await (const value of served.stream('yield text(2)', 'dies_late')) values.push(value)
+      })(),
+    )
     return values[0] === 2
   })
 })
 
 test('B-JS-05: a model that calls one which ends gets its error', async () => {
-  const code = "try { await ctx.models.infer('ends', { CODE: Tensor.fromStrings('CODE', ['=process.exit(1)']) }) } " +
+  const code =
+    "try { await ctx.models.infer('ends', { CODE: Tensor.fromStrings('CODE', ['=process.exit(1)']) }) } " +
     'catch (error) { return error.message }'
   expect(await served.run(code, 'two')).toBe("Instance 'ends_0' is not healthy.")
 })
@@ -220,7 +245,8 @@ const BROKEN: Record<string, [code: string, text: (file: string) => RegExp]> = {
   ],
   'ends in initialize': [fp32('', 'initialize() { process.exit(4) },'), () => /Instance '\w+_0' is not healthy/],
   'throws at import': [
-    'const a = 1\nthrow new Error(`at import ${a}`)\n', (file) => new RegExp(`at import 1[^]*${file}:2`),
+    'const a = 1\nthrow new Error(`at import ${a}`)\n',
+    (file) => new RegExp(`at import 1[^]*${file}:2`),
   ],
   'has a syntax error': ['const a = 1\nconst b = = 2\n', (file) => new RegExp(`${file}:2`)],
   'needs a package that is missing': [
@@ -228,7 +254,8 @@ const BROKEN: Record<string, [code: string, text: (file: string) => RegExp]> = {
     () => /package-of-nobody[^]*npm install package-of-nobody/,
   ],
   'needs a file that is missing': [
-    "import { x } from './beside.ts'\nexport default { execute: () => x }\n", () => /beside\.ts/,
+    "import { x } from './beside.ts'\nexport default { execute: () => x }\n",
+    () => /beside\.ts/,
   ],
   'has no execute': ['export default {}\n', () => /does not implement `execute`/],
 }
@@ -265,8 +292,7 @@ test('B-JS-05: an unload ends a load whose code never ends, and the model can be
 test('B-JS-05: the log says why a worker ended', () => {
   const output = served.server.output()
   const ends = [/exited with code 3|status 3/, /heap/, /nobody waits/, /a timer/, /changed a built-in object/]
-  for (const why of [...ends, new RegExp(`${TIMEOUT_MS} ms`)])
-    expect(output).toMatch(why)
+  for (const why of [...ends, new RegExp(`${TIMEOUT_MS} ms`)]) expect(output).toMatch(why)
 })
 
 test('B-JS-05: SIGTERM is not delayed by a loop beyond the grace', async () => {

@@ -30,7 +30,10 @@ beforeAll(async () => {
   live.model('edited', adds(1))
   ;[served, polled] = await Promise.all([
     Served.start(repository, [
-      '--model-control-mode=explicit', '--load-model=thread', '--load-model=process', '--disable-auto-complete-config'
+      '--model-control-mode=explicit',
+      '--load-model=thread',
+      '--load-model=process',
+      '--disable-auto-complete-config',
     ]),
     Served.start(live, ['--model-control-mode=poll', '--repository-poll-secs=1']),
   ])
@@ -55,19 +58,20 @@ async function isFlat(parts: number, work: () => Promise<void>): Promise<void> {
   expect(resources().MiB - first.MiB).toBeLessThan(GROWTH_MIB_MAX)
 }
 
-test.each([['64 B', 16, CALLS], ['300 KiB', 75 << 10, LARGE_CALLS]])(
-  'B-JS-06: calls with %s leave nothing behind', { timeout: 600_000 }, async (_, elements, calls) => {
-    const data = new Float32Array(elements)
-    const inputs = { IN: { data, shape: [elements], datatype: 'FP32' as const } }
-    await isFlat(5, async () => {
-      let left = calls / 5
-      const ask = async (model: string) => {
-        while (left-- > 0) await served.http.infer(model, inputs)
-      }
-      await Promise.all(['thread', 'thread', 'thread', 'process'].map(ask))
-    })
-  },
-)
+test.each([
+  ['64 B', 16, CALLS],
+  ['300 KiB', 75 << 10, LARGE_CALLS],
+])('B-JS-06: calls with %s leave nothing behind', { timeout: 600_000 }, async (_, elements, calls) => {
+  const data = new Float32Array(elements)
+  const inputs = { IN: { data, shape: [elements], datatype: 'FP32' as const } }
+  await isFlat(5, async () => {
+    let left = calls / 5
+    const ask = async (model: string) => {
+      while (left-- > 0) await served.http.infer(model, inputs)
+    }
+    await Promise.all(['thread', 'thread', 'thread', 'process'].map(ask))
+  })
+})
 
 test('B-JS-05: loads and unloads leave nothing behind', { timeout: 1_800_000 }, async () => {
   await isFlat(5, async () => {

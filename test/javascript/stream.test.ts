@@ -1,7 +1,11 @@
 /** B-JS-03: decoupled models, generators, senders, cancels. */
 import { expect, test } from 'vitest'
 import {
-  type InferenceRequest, InferenceResponse, Tensor, TritonError, defineModel,
+  type InferenceRequest,
+  InferenceResponse,
+  Tensor,
+  TritonError,
+  defineModel,
 } from '../../src/javascript/index.js'
 import { testModel } from '../../src/javascript/testing.js'
 
@@ -82,9 +86,9 @@ test('a generator needs a decoupled configuration, which it declares itself', as
   }
   const { config } = await testModel({ execute, outputs: { OUT: INT32 } })
   expect(config.model_transaction_policy).toEqual({ decoupled: true })
-  await expect(
-    testModel({ execute }, { config: { model_transaction_policy: { decoupled: false } } }),
-  ).rejects.toThrow("model 'model' declares decoupled true, and the model configuration specifies decoupled false")
+  await expect(testModel({ execute }, { config: { model_transaction_policy: { decoupled: false } } })).rejects.toThrow(
+    "model 'model' declares decoupled true, and the model configuration specifies decoupled false",
+  )
 })
 
 test('a decoupled model answers by senders, also after execute has ended', async () => {
@@ -106,7 +110,10 @@ test('a decoupled model answers by senders, also after execute has ended', async
       },
     }),
   )
-  expect([await all(model.stream(input(2))), await all(model.stream(input(3)))]).toEqual([[0, 1], [0, 1, 2]])
+  expect([await all(model.stream(input(2))), await all(model.stream(input(3)))]).toEqual([
+    [0, 1],
+    [0, 1, 2],
+  ])
 })
 
 test('a request that was answered in part ends with the error of the batch', async () => {

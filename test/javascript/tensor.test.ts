@@ -6,11 +6,28 @@ import { InferenceResponse, Tensor, TritonError } from '../../src/javascript/ind
 
 test('the datatype is that of the array, and the shape its length', () => {
   const arrays = [
-    new Float32Array(2), new Float64Array(2), new Int8Array(2), new Int16Array(2), new Int32Array(2),
-    new BigInt64Array(2), new Uint8Array(2), new Uint16Array(2), new Uint32Array(2), new BigUint64Array(2),
+    new Float32Array(2),
+    new Float64Array(2),
+    new Int8Array(2),
+    new Int16Array(2),
+    new Int32Array(2),
+    new BigInt64Array(2),
+    new Uint8Array(2),
+    new Uint16Array(2),
+    new Uint32Array(2),
+    new BigUint64Array(2),
   ]
   expect(arrays.map((array) => Tensor.from('X', array).datatype)).toEqual([
-    'FP32', 'FP64', 'INT8', 'INT16', 'INT32', 'INT64', 'UINT8', 'UINT16', 'UINT32', 'UINT64',
+    'FP32',
+    'FP64',
+    'INT8',
+    'INT16',
+    'INT32',
+    'INT64',
+    'UINT8',
+    'UINT16',
+    'UINT32',
+    'UINT64',
   ])
   expect(Tensor.from('X', new Int8Array(6)).shape).toEqual([6])
   expect(Tensor.from('X', new Uint8Array([1]), [1], 'BOOL').toNested()).toEqual([true])
@@ -24,7 +41,8 @@ test('an error says which tensor, what was expected and what was found', () => {
     "tensor 'OUT': datatype INT32 needs Int32Array, found a value of class Float32Array",
   )
   expect(() => Tensor.from('OUT', [1] as never)).toThrow(
-    "tensor 'OUT': data is a value of class Array, expected a typed array")
+    "tensor 'OUT': data is a value of class Array, expected a typed array",
+  )
   expect(() => Tensor.from('OUT', data, [5], 'FP8' as 'FP32')).toThrow("tensor 'OUT': there is no datatype 'FP8'")
   expect(() => Tensor.from('', data)).toThrow("a tensor's name is a string or empty")
   expect(() => Tensor.fromStrings('S', ['a', 1 as never])).toThrow(
@@ -38,18 +56,25 @@ test('an error says which tensor, what was expected and what was found', () => {
     "tensor 'N': expected 2 levels of arrays everywhere, found a number",
   )
   expect(() => Tensor.fromNested('N', 'INT32', ['a'])).toThrow(
-    "tensor 'N': element 0 is a string, which does not fit INT32")
+    "tensor 'N': element 0 is a string, which does not fit INT32",
+  )
   expect(() => Tensor.from('X', data).strings()).toThrow("tensor 'X' has datatype FP32; strings() is for BYTES")
   expect(() => new TritonError('NOPE' as never, '')).toThrow("there is no code 'NOPE': codes are UNKNOWN, INTERNAL")
   expect(() => new InferenceResponse([1 as never])).toThrow(
-    'an output of an InferenceResponse is a number, expected a Tensor')
+    'an output of an InferenceResponse is a number, expected a Tensor',
+  )
 })
 
 test('an element that the datatype does not hold is named with its place, its value and the range', () => {
   const refused = (datatype: Datatype, value: number | bigint, holds: string) =>
-    expect(() => Tensor.fromNested('N', datatype, [[0, 1], [value, 1]]), datatype).toThrow(
-      new TypeError(`tensor 'N': element 2 is ${value}, and ${datatype} holds ${holds}`),
-    )
+    expect(
+      () =>
+        Tensor.fromNested('N', datatype, [
+          [0, 1],
+          [value, 1],
+        ]),
+      datatype,
+    ).toThrow(new TypeError(`tensor 'N': element 2 is ${value}, and ${datatype} holds ${holds}`))
   for (const value of [257, -1, 1.5, NaN, Infinity]) refused('UINT8', value, 'integers from 0 to 255')
   refused('INT8', 128, 'integers from -128 to 127')
   refused('UINT16', 65536, 'integers from 0 to 65535')
@@ -65,17 +90,27 @@ test('an element that the datatype does not hold is named with its place, its va
   refused('BF16', 3.4e38, 'numbers between -3.39617752923046e+38 and 3.39617752923046e+38')
   refused('FP32', 1e39, 'numbers between -3.4028235677973366e+38 and 3.4028235677973366e+38')
   expect(() => Tensor.from('B', Uint8Array.of(1, 0, 2), [3], 'BOOL')).toThrow(
-    new TypeError("tensor 'B': element 2 is 2, and BOOL holds true and false, or 1 and 0"))
+    new TypeError("tensor 'B': element 2 is 2, and BOOL holds true and false, or 1 and 0"),
+  )
 
   const held: [Datatype, (number | bigint)[]][] = [
-    ['UINT8', [0, 255, -0]], ['INT8', [-128, 127]], ['INT32', [-(2 ** 31), 2 ** 31 - 1]], ['UINT32', [2 ** 32 - 1]],
-    ['INT64', [-(2n ** 63n), 2n ** 63n - 1n, 2 ** 53 - 1]], ['UINT64', [2n ** 64n - 1n, 7]],
+    ['UINT8', [0, 255, -0]],
+    ['INT8', [-128, 127]],
+    ['INT32', [-(2 ** 31), 2 ** 31 - 1]],
+    ['UINT32', [2 ** 32 - 1]],
+    ['INT64', [-(2n ** 63n), 2n ** 63n - 1n, 2 ** 53 - 1]],
+    ['UINT64', [2n ** 64n - 1n, 7]],
   ]
   for (const [datatype, values] of held)
-    expect((Tensor.fromNested('N', datatype, values).toNested() as (number | bigint)[]).map(BigInt), datatype)
-      .toEqual(values.map(BigInt))
-  expect(Tensor.fromNested('N', 'FP32', [NaN, Infinity, -Infinity, 3.4028234663852886e38]).toNested())
-    .toEqual([NaN, Infinity, -Infinity, 3.4028234663852886e38])
+    expect((Tensor.fromNested('N', datatype, values).toNested() as (number | bigint)[]).map(BigInt), datatype).toEqual(
+      values.map(BigInt),
+    )
+  expect(Tensor.fromNested('N', 'FP32', [NaN, Infinity, -Infinity, 3.4028234663852886e38]).toNested()).toEqual([
+    NaN,
+    Infinity,
+    -Infinity,
+    3.4028234663852886e38,
+  ])
   expect(Tensor.fromNested('N', 'FP16', [NaN, -Infinity, 65519]).toNested()).toEqual([NaN, -Infinity, 65504])
   expect(Tensor.fromNested('N', 'FP64', [1.7e308]).toNested()).toEqual([1.7e308])
   expect(Tensor.fromNested('N', 'BOOL', [0, 1, true]).toNested()).toEqual([false, true, true])
@@ -88,7 +123,15 @@ test('strings are bytes with a length each, as text or as buffers', () => {
 })
 
 test('nested arrays have the shape of a tensor', () => {
-  expect(Tensor.fromNested('N', 'INT64', [[1, 2n], [3, 4]]).toNested()).toEqual([[1n, 2n], [3n, 4n]])
+  expect(
+    Tensor.fromNested('N', 'INT64', [
+      [1, 2n],
+      [3, 4],
+    ]).toNested(),
+  ).toEqual([
+    [1n, 2n],
+    [3n, 4n],
+  ])
   expect(Tensor.fromNested('N', 'BOOL', [true, false]).toNested()).toEqual([true, false])
   expect(Tensor.fromNested('N', 'BYTES', [['a', 'b']]).toNested()).toEqual([['a', 'b']])
   expect(Tensor.fromNested('N', 'FP32', 1.5)).toMatchObject({ shape: [] })

@@ -1,7 +1,12 @@
 /** B-JS-02: types that follow from declarations. The compiler checks them: `npm run lint`. */
 import { expectTypeOf, test } from 'vitest'
 import {
-  type Context, type InferenceRequest, InferenceResponse, Tensor, type Datatype, defineModel,
+  type Context,
+  type InferenceRequest,
+  InferenceResponse,
+  Tensor,
+  type Datatype,
+  defineModel,
 } from '../../src/javascript/index.js'
 import type { testModel } from '../../src/javascript/testing.js'
 
@@ -25,7 +30,11 @@ const scale = defineModel({
       // @ts-expect-error -- no such input
       request.input('OTHER')
       return new InferenceResponse([
-        Tensor.from('OUT', data.map((value) => value * this.factor), shape),
+        Tensor.from(
+          'OUT',
+          data.map((value) => value * this.factor),
+          shape,
+        ),
         Tensor.from('COUNT', new BigInt64Array(1)),
       ])
     })

@@ -43,7 +43,12 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   // As src/api/javascript.ts does: source maps name files of the runtime, too.
   const execArgv = ['--enable-source-maps']
   const worker = new Worker(main, {
-    workerData, env: {}, stdout: true, stderr: true, execArgv, transferList: [port2],
+    workerData,
+    env: {},
+    stdout: true,
+    stderr: true,
+    execArgv,
+    transferList: [port2],
   })
   const messages: unknown[] = []
   worker.on('message', (message) => messages.push(message))
@@ -73,11 +78,24 @@ async function live(body: string, frames: readonly number[] = [Frame.EXECUTE, Fr
   }
   port.on('message', hear)
   writer.begin(Frame.LOAD, 2)
-  writer.text(JSON.stringify({
-    mode: 'run', instance: 'm_0', model: 'm', version: '1', model_directory: directory, version_directory: directory,
-    file, arguments: {}, inputs: [], outputs: [], decoupled: false, iterative: false, segments: null,
-    config: '{ "name": "m" }',
-  }))
+  writer.text(
+    JSON.stringify({
+      mode: 'run',
+      instance: 'm_0',
+      model: 'm',
+      version: '1',
+      model_directory: directory,
+      version_directory: directory,
+      file,
+      arguments: {},
+      inputs: [],
+      outputs: [],
+      decoupled: false,
+      iterative: false,
+      segments: null,
+      config: '{ "name": "m" }',
+    }),
+  )
   send()
   const code = await new Promise<number>((resolve) => worker.on('exit', resolve))
   // The end may be told before the last messages are.
@@ -101,7 +119,11 @@ test('a worker runs batches and ends with UNLOAD; the console of a model is its 
 
 test('process.exit of a model ends its worker only', async () => {
   expect(await live("console.log('bye'); process.exit(7)")).toEqual({
-    came: [Frame.READY], code: 7, out: 'bye\n', err: '', log: '',
+    came: [Frame.READY],
+    code: 7,
+    out: 'bye\n',
+    err: '',
+    log: '',
   })
 })
 

@@ -35,7 +35,8 @@ test('files of a crate use each other by crate::, by super::, in groups and thro
   expect(two('use crate::{\n    lonely,\n    other::{B as C, D},\n};\n', 'use super::one::E;\n')).toEqual(['one other'])
   expect(two('use crate::other::B;\n', 'use std::one::E;\n// crate::one\n')).toEqual([])
   const exported = {
-    'crates/a/src/lib.rs': 'mod one;\nmod other;\npub use one::E;\n', 'crates/a/src/one.rs': 'use crate::other::B;\n',
+    'crates/a/src/lib.rs': 'mod one;\nmod other;\npub use one::E;\n',
+    'crates/a/src/one.rs': 'use crate::other::B;\n',
   }
   expect(circlesOf({ ...exported, 'crates/a/src/other.rs': 'use crate::E;\n' })).toEqual(['one other'])
 })
@@ -44,7 +45,9 @@ test('modules of tests count neither as lines nor as uses', () => {
   const tests = '#[cfg(test)]\nmod tests {\n    use crate::other::B;\n}\n'
   const files = { 'crates/a/src/lib.rs': '#[cfg(test)]\nmod testing;\n', 'crates/a/src/testing.rs': 'a\n'.repeat(9) }
   const root = tree({
-    ...files, 'crates/a/src/one.rs': `fn f() {}\n${tests}`, 'crates/a/src/other.rs': 'use crate::one::f;\n',
+    ...files,
+    'crates/a/src/one.rs': `fn f() {}\n${tests}`,
+    'crates/a/src/other.rs': 'use crate::one::f;\n',
   })
   expect(count(root).counts.get('lines of Rust')?.value).toBe(4)
   expect(count(root).counts.has('files in circles, crates/a')).toBe(false)
@@ -73,8 +76,14 @@ test('a comment that begins as a fragment, a long line and a type name in four m
 test('a long line of a test that has a long literal is a recorded text; one of the server is a long line', () => {
   const answer = 'x'.repeat(120)
   const source = [
-    `const a = '${answer}'`, `const b = /${answer}/`, 'const c = `', `{'"${answer}`, `\${f({ d: "'" })}${answer}\``,
-    `f('${answer.slice(60)}', '${answer.slice(60)}')`, `// '${answer}'`, `const e = a / ${answer} / b`,
+    `const a = '${answer}'`,
+    `const b = /${answer}/`,
+    'const c = `',
+    `{'"${answer}`,
+    `\${f({ d: "'" })}${answer}\``,
+    `f('${answer.slice(60)}', '${answer.slice(60)}')`,
+    `// '${answer}'`,
+    `const e = a / ${answer} / b`,
   ].join('\n')
   const { counts } = count(tree({ 'test/a.ts': source, 'src/api/a.ts': `export const a = '${answer}'\n` }))
   const recorded = [1, 2, 4, 5].map((line) => `test/a.ts:${line}`)
@@ -109,10 +118,12 @@ test('a count above its limit fails, and lists the counted items', () => {
     'lines of TypeScript: 101, and the limit is 100 (scripts/house.json)',
   )
   const circle = small({
-    'src/config/a.ts': "import './b.js'\n", 'src/config/b.ts': "import type { A } from './a.js'\n",
+    'src/config/a.ts': "import './b.js'\n",
+    'src/config/b.ts': "import type { A } from './a.js'\n",
   })
   expect(circle).toEqual([
-    'files in circles, src: 2, and the limit is 0 (scripts/house.json)', '  src/config/a.ts src/config/b.ts'
+    'files in circles, src: 2, and the limit is 0 (scripts/house.json)',
+    '  src/config/a.ts src/config/b.ts',
   ])
 })
 

@@ -4,7 +4,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import {
-  MESSAGE_BYTES_MAX, createLogger, escapeMessage, formatLine, formatTable, openStream, type LogEvent,
+  MESSAGE_BYTES_MAX,
+  createLogger,
+  escapeMessage,
+  formatLine,
+  formatTable,
+  openStream,
+  type LogEvent,
 } from '../../src/log/index.js'
 
 const EVENT: LogEvent = {
@@ -30,7 +36,12 @@ test('O 5: a json line is one object with stable keys', () => {
   const line = formatLine({ ...EVENT, message: 'a\nb' }, 'json')
   expect(line).not.toContain('\n')
   expect(JSON.parse(line)).toEqual({
-    time: '2026-07-08T09:10:11.120345Z', level: 'info', msg: 'a\nb', file: 'http_server.rs', line: 7, pid: 42,
+    time: '2026-07-08T09:10:11.120345Z',
+    level: 'info',
+    msg: 'a\nb',
+    file: 'http_server.rs',
+    line: 7,
+    pid: 42,
   })
 })
 
@@ -61,7 +72,13 @@ test('O 4.4: a message is cut at 16 KiB, never inside a character', () => {
 })
 
 test('a table has equal columns that cells cannot break', () => {
-  expect(formatTable([['Model', 'Status'], ['a', 'READY'], ['b', 'x\u001b\ny']])).toBe(
+  expect(
+    formatTable([
+      ['Model', 'Status'],
+      ['a', 'READY'],
+      ['b', 'x\u001b\ny'],
+    ]),
+  ).toBe(
     [
       '+-------+---------+',
       '| Model | Status  |',
@@ -123,7 +140,10 @@ test('records of the core go through the same levels and escaping', () => {
 
 test('in json format a table is one object per row', () => {
   const { lines, logger } = collect({ format: 'json' })
-  logger.table([['Model', 'Status'], ['a', 'READY']])
+  logger.table([
+    ['Model', 'Status'],
+    ['a', 'READY'],
+  ])
   expect(lines.map(([line]) => (JSON.parse(line) as { msg: string }).msg)).toEqual(['Model=a Status=READY'])
 })
 

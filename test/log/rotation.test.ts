@@ -20,7 +20,9 @@ function opened(): {
   let now = 0
   const sink = openSink(path, () => now)
   return {
-    path, write: (line) => sink(`${line}\n`, false), pass: (ms) => void (now += ms),
+    path,
+    write: (line) => sink(`${line}\n`, false),
+    pass: (ms) => void (now += ms),
     read: (of = path) => readFileSync(of, 'utf8'),
   }
 }

@@ -20,7 +20,12 @@ function update(settings: unknown, protocol: Protocol = 'http'): unknown {
 }
 
 const LOG = {
-  log_file: '', log_info: true, log_warning: true, log_error: true, log_verbose_level: 0, log_format: 'default',
+  log_file: '',
+  log_info: true,
+  log_warning: true,
+  log_error: true,
+  log_verbose_level: 0,
+  log_format: 'default',
 }
 
 test('P 1.10: the response has these members in this order', () => {
@@ -61,7 +66,12 @@ test('P 1.10: keys before an invalid one stay changed', () => {
 })
 
 const TRACE = {
-  trace_level: ['OFF'], trace_rate: '1000', trace_count: '-1', log_frequency: '0', trace_file: '', trace_mode: 'triton',
+  trace_level: ['OFF'],
+  trace_rate: '1000',
+  trace_count: '-1',
+  log_frequency: '0',
+  trace_file: '',
+  trace_mode: 'triton',
 }
 
 /** A sampler that never samples: counts keep their value. */
@@ -105,23 +115,26 @@ test.each<[unknown, Protocol, unknown]>([
   [{ trace_level: 'OFF' }, 'http', 'INTERNAL attempt to access JSON non-array as array'],
   [{ trace_level: [1] }, 'http', 'INTERNAL attempt to access JSON non-string as string'],
   [
-    { trace_level: ['TIMESTAMPS'] }, 'http',
-    'INVALID_ARG Attempting to set invalid trace setting :trace file name is not given'
+    { trace_level: ['TIMESTAMPS'] },
+    'http',
+    'INVALID_ARG Attempting to set invalid trace setting :trace file name is not given',
   ],
   [{ trace_rate: '5' }, 'http', { ...TRACE, trace_rate: '5' }],
   [{ trace_rate: 5 }, 'http', 'INTERNAL attempt to access JSON non-string as string'],
   [{ trace_rate: 'abc' }, 'http', "INVALID_ARG Unable to parse 'trace_rate', got: abc"],
   [{ trace_rate: '2147483647' }, 'http', { ...TRACE, trace_rate: '2147483647' }],
   [
-    { trace_rate: '4294967296' }, 'http',
-    `INVALID_ARG Unable to parse 'trace_rate', ${RANGE} [ 0, 4294967295 ], got: 4294967296`
+    { trace_rate: '4294967296' },
+    'http',
+    `INVALID_ARG Unable to parse 'trace_rate', ${RANGE} [ 0, 4294967295 ], got: 4294967296`,
   ],
   [{ trace_count: '-1' }, 'http', TRACE],
   [{ trace_count: '-2' }, 'http', "INVALID_ARG Unable to parse 'trace_count'. Expecting value >= -1, got:-2"],
   [{ trace_count: ['-2'] }, 'grpc', "INVALID_ARG Unable to parse 'trace_count'. Expecting value >= -1, got: -2"],
   [
-    { trace_count: '4294967295' }, 'http',
-    `INVALID_ARG Unable to parse 'trace_count', ${RANGE} [ -1, 2147483647 ], got: 4294967295`
+    { trace_count: '4294967295' },
+    'http',
+    `INVALID_ARG Unable to parse 'trace_count', ${RANGE} [ -1, 2147483647 ], got: 4294967295`,
   ],
   [{ trace_count: '' }, 'http', "INVALID_ARG Unable to parse 'trace_count', got: "],
   [{ log_frequency: ['5'] }, 'http', 'INTERNAL attempt to access JSON non-string as string'],
@@ -162,7 +175,9 @@ test('O 3.2: a model that does not serve has no settings', () => {
 
 test('O 3.2: mode opentelemetry returns the exporter settings instead of the file', () => {
   const live = new TraceSettings(
-    { ...TRACE_DEFAULTS, mode: 'opentelemetry', exporter: [['url', 'http://h/v1']] }, () => true, unsampled(),
+    { ...TRACE_DEFAULTS, mode: 'opentelemetry', exporter: [['url', 'http://h/v1']] },
+    () => true,
+    unsampled(),
   )
   expect(JSON.stringify(live.answer(''))).toBe(
     '{"trace_level":["OFF"],"trace_rate":"1000","trace_count":"-1","trace_mode":"opentelemetry","url":"http://h/v1"}',

@@ -6,7 +6,12 @@ import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
 import type {
-  Duration, Family, Snapshot, Summary, VersionHistogram, VersionStatistics,
+  Duration,
+  Family,
+  Snapshot,
+  Summary,
+  VersionHistogram,
+  VersionStatistics,
 } from '../../src/native/contract.js'
 import { parseExposition } from './strict.js'
 
@@ -36,12 +41,16 @@ test.each([
 test('O 1.3: labels are sorted, le comes last, values are escaped, empty families print nothing', () => {
   const text = renderFamilies([
     {
-      name: 'g', help: 'A gauge.', type: 'gauge',
+      name: 'g',
+      help: 'A gauge.',
+      type: 'gauge',
       samples: [{ labels: { version: '1', model: 'a"\\\n', _tag: 't' }, value: 1 }],
     },
     { name: 'empty', help: 'Nothing.', type: 'counter', samples: [] },
     {
-      name: 'c', help: 'Line\nfeed.', type: 'counter',
+      name: 'c',
+      help: 'Line\nfeed.',
+      type: 'counter',
       samples: [{ suffix: '_bucket', labels: { z: '1' }, last: ['le', '+Inf'], value: 2n }],
     },
   ])
@@ -101,12 +110,19 @@ const HOLDS: Family = {
 }
 
 /** A family of the core without labels. */
-const plain = (name: string, value: number): Family =>
-  ({ name, help: 'Help.', kind: 'gauge', series: [{ labels: {}, value, histogram: null }] })
+const plain = (name: string, value: number): Family => ({
+  name,
+  help: 'Help.',
+  kind: 'gauge',
+  series: [{ labels: {}, value, histogram: null }],
+})
 
 function render(
-  statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, families: Family[] = [],
-  format: ExpositionFormat = 'text', snapshot: Partial<Snapshot> = {},
+  statistics: Partial<VersionStatistics> = {},
+  context: Partial<FamilyContext> = {},
+  families: Family[] = [],
+  format: ExpositionFormat = 'text',
+  snapshot: Partial<Snapshot> = {},
 ): string {
   const all: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
@@ -126,9 +142,18 @@ function samples(text: string, prefix: string): string[] {
 }
 
 test('versions that failed to load are counted by model, and by repository where there are namespaces', () => {
-  const text = render({}, { failed: new Map([['m', 1], ['/models/a/m', 2]]) })
+  const text = render(
+    {},
+    {
+      failed: new Map([
+        ['m', 1],
+        ['/models/a/m', 2],
+      ]),
+    },
+  )
   expect(samples(text, 'nereid_versions_failed')).toEqual([
-    'nereid_versions_failed{model="m"} 1', 'nereid_versions_failed{model="m",namespace="/models/a"} 2',
+    'nereid_versions_failed{model="m"} 1',
+    'nereid_versions_failed{model="m",namespace="/models/a"} 2',
   ])
 })
 
@@ -168,11 +193,15 @@ test('O 1.5: the families of a model are in the order of Triton', () => {
 
 const MADE: Family[] = [
   {
-    name: 'golden_zz', help: 'two\nlines', kind: 'gauge',
+    name: 'golden_zz',
+    help: 'two\nlines',
+    kind: 'gauge',
     series: [{ labels: { q: 'c\nd' }, value: Number.NaN, histogram: null }],
   },
   {
-    name: 'golden_h', help: 'd', kind: 'histogram',
+    name: 'golden_h',
+    help: 'd',
+    kind: 'histogram',
     series: [{ labels: { a: 'b' }, value: 0, histogram: { bounds: [0.1, 1], counts: [2n, 1n, 2n], sum: 55.65 } }],
   },
   { name: 'vllm:tokens_total', help: 'd', kind: 'counter', series: [{ labels: {}, value: 2.5, histogram: null }] },
@@ -199,7 +228,10 @@ test('B-PY-20: a family of a model with the name of ours adds its series, withou
   const ours = 'nv_inference_request_success'
   const same = render({}, {}, [
     {
-      name: ours, help: 'd', kind: 'counter', series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })],
+      name: ours,
+      help: 'd',
+      kind: 'counter',
+      series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })],
     },
   ])
   expect(samples(same, ours)).toEqual([`${ours}{model="m",version="1"} 4`, `${ours}{t="builtin"} 1`])
@@ -214,7 +246,8 @@ test('B-PY-20: a family of a model with the name of ours adds its series, withou
 
 test('lost log lines are counted by reason', () => {
   expect(samples(render(), 'nereid_log')).toEqual([
-    'nereid_log_lines_lost_total{reason="queue_full"} 1', 'nereid_log_lines_lost_total{reason="ENOSPC"} 3'
+    'nereid_log_lines_lost_total{reason="queue_full"} 1',
+    'nereid_log_lines_lost_total{reason="ENOSPC"} 3',
   ])
 })
 
@@ -276,7 +309,8 @@ test('O 1.6: bucket bounds -1, 0, 1, 2.5 give exactly five cumulative bucket lin
 /** Four requests, of which one with a trace waited for 15 us, and two batches of four rows. */
 const OBSERVED: VersionHistogram[] = [
   {
-    family: 'queue', histogram: { bounds: [0.00001, 0.00002, 60], counts: [1n, 2n, 0n, 1n], sum: 61.5 },
+    family: 'queue',
+    histogram: { bounds: [0.00001, 0.00002, 60], counts: [1n, 2n, 0n, 1n], sum: 61.5 },
     exemplars: [{ bucket: 1, trace: 'a1', value: 0.000015, time: 1764437000.25 }],
   },
   { family: 'compute', histogram: { bounds: [0.00001, 60], counts: [0n, 4n, 0n], sum: 2 }, exemplars: [] },
@@ -333,7 +367,10 @@ test('histograms are not mentioned while they are off, and those in us go with t
 
 // O-13
 test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan', () => {
-  const values = [{ quantile: 0.5, value: Number.NaN }, { quantile: 0.999, value: 12 }]
+  const values = [
+    { quantile: 0.5, value: Number.NaN },
+    { quantile: 0.999, value: 12 },
+  ]
   const text = render({ summaries: [{ family: 'queue', values, count: 2n, sumUs: 15 }] })
   expect(samples(text, 'nv_inference_queue_summary_us')).toEqual([
     'nv_inference_queue_summary_us_count{model="m",version="1"} 2',
@@ -345,8 +382,15 @@ test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan
 
 test('O-17 O 1.4: GPU executions are shown with gpu_uuid, others without; one series if GPU metrics are off', () => {
   const ran = {
-    device: 1, inferenceCount: 6n, executionCount: 1n, success: took(3n, 4_000_000n), queue: took(3n, 1_000n),
-    computeInput: took(3n, 2_000n), computeInfer: took(3n, 20_000n), computeOutput: took(3n, 3_000n), failures: 1n,
+    device: 1,
+    inferenceCount: 6n,
+    executionCount: 1n,
+    success: took(3n, 4_000_000n),
+    queue: took(3n, 1_000n),
+    computeInput: took(3n, 2_000n),
+    computeInfer: took(3n, 20_000n),
+    computeOutput: took(3n, 3_000n),
+    failures: 1n,
   }
   const lines = (uuids: string[]) =>
     render({ onDevices: [ran] }, {}, [], 'text', { gpuUuids: uuids })
@@ -393,17 +437,23 @@ test('O 1.5: counters of backends are among the counters', () => {
 test('O 1.5: CPU families come from /proc with the definitions of Triton', () => {
   expect(parseCpuTimes('cpu  10 1 5 80 4 2 1 3 7 0\ncpu0 1 1 1 1\n')).toEqual({ busy: 22, total: 106 })
   expect(parseMemory('MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n')).toEqual({
-    totalBytes: 1024000, usedBytes: 614400,
+    totalBytes: 1024000,
+    usedBytes: 614400,
   })
   expect(parseCpuTimes('nothing')).toBeNull()
   const text = render({}, { host: { utilization: 0.5, memoryTotalBytes: 100, memoryUsedBytes: 60 } })
   const gauges = samples(text, 'nv_').map((line) => line.replace(/[{ ].*/, ''))
   expect(gauges.slice(gauges.indexOf('nv_pinned_memory_pool_total_bytes'))).toEqual([
-    'nv_pinned_memory_pool_total_bytes', 'nv_cpu_utilization', 'nv_cpu_memory_total_bytes', 'nv_cpu_memory_used_bytes',
-    'nv_cache_util'
+    'nv_pinned_memory_pool_total_bytes',
+    'nv_cpu_utilization',
+    'nv_cpu_memory_total_bytes',
+    'nv_cpu_memory_used_bytes',
+    'nv_cache_util',
   ])
   expect(samples(text, 'nv_cpu')).toEqual([
-    'nv_cpu_utilization 0.5', 'nv_cpu_memory_total_bytes 100', 'nv_cpu_memory_used_bytes 60'
+    'nv_cpu_utilization 0.5',
+    'nv_cpu_memory_total_bytes 100',
+    'nv_cpu_memory_used_bytes 60',
   ])
 })
 

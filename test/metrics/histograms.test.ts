@@ -36,14 +36,18 @@ beforeAll(async () => {
   writeModel(directory, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
   const same = (kind: string, names: string[]): string =>
     names.map((name) => `${kind}_map { key: "${name}" value: "${name}" }`).join(' ')
-  const step = `{ model_name: "repeat" model_version: -1 ${same('input', ['IN', 'DELAY', 'WAIT'])} ` +
+  const step =
+    `{ model_name: "repeat" model_version: -1 ${same('input', ['IN', 'DELAY', 'WAIT'])} ` +
     `${same('output', ['OUT', 'IDX'])} }`
   writeModel(directory, 'repeats', { config: ensemble(0, ...REPEAT, [step]) + DECOUPLED })
   writeText(directory)
   collector = await Collector.start()
   server = await TestServer.start(directory, [
-    '--cache-config=local,size=1048576', '--trace-config=mode=opentelemetry', '--trace-config=level=TIMESTAMPS',
-    `--trace-config=opentelemetry,url=${collector.url}`, '--trace-config=opentelemetry,bsp_schedule_delay=20',
+    '--cache-config=local,size=1048576',
+    '--trace-config=mode=opentelemetry',
+    '--trace-config=level=TIMESTAMPS',
+    `--trace-config=opentelemetry,url=${collector.url}`,
+    '--trace-config=opentelemetry,bsp_schedule_delay=20',
   ])
 })
 
@@ -207,13 +211,18 @@ test.skipIf(!installed('prometheus') || !installed('promtool'))(
     const [port = 0] = await freePorts(1)
     const jobs = { open: server.metricsPort, text: (plain.address() as AddressInfo).port }
     const scrapes = Object.entries(jobs).map(([job, at]) => ({
-      job_name: job, scrape_interval: '1s', scrape_timeout: '1s', static_configs: [{ targets: [`127.0.0.1:${at}`] }],
+      job_name: job,
+      scrape_interval: '1s',
+      scrape_timeout: '1s',
+      static_configs: [{ targets: [`127.0.0.1:${at}`] }],
     }))
     // JSON is YAML.
     writeFileSync(join(root, 'prometheus.yml'), JSON.stringify({ scrape_configs: scrapes }))
     const args = [
-      `--config.file=${root}/prometheus.yml`, `--storage.tsdb.path=${root}/data`,
-      `--web.listen-address=127.0.0.1:${port}`, '--enable-feature=exemplar-storage',
+      `--config.file=${root}/prometheus.yml`,
+      `--storage.tsdb.path=${root}/data`,
+      `--web.listen-address=127.0.0.1:${port}`,
+      '--enable-feature=exemplar-storage',
     ]
     const prometheus = spawn('prometheus', args, { stdio: 'ignore' })
     onTestFinished(async () => {
@@ -253,11 +262,12 @@ test.skipIf(!installed('prometheus') || !installed('promtool'))(
       const whole = await quantile(0.99, 'nereid_request_seconds_bucket')
       expect(whole).toBeGreaterThan(p99 / 2.5)
       expect(whole).toBeLessThan(p99 * 2.5)
-      const mean = `sum(rate(nereid_queue_seconds_sum{model="slow",job="${job}"}[1m])) / ` +
+      const mean =
+        `sum(rate(nereid_queue_seconds_sum{model="slow",job="${job}"}[1m])) / ` +
         `sum(rate(nereid_queue_seconds_count{model="slow",job="${job}"}[1m]))`
-      const counters = mean.replace(/nereid_queue_seconds_sum/, 'nv_inference_queue_duration_us').replace(
-        /nereid_queue_seconds_count/, 'nv_inference_request_success',
-      )
+      const counters = mean
+        .replace(/nereid_queue_seconds_sum/, 'nv_inference_queue_duration_us')
+        .replace(/nereid_queue_seconds_count/, 'nv_inference_request_success')
       expect(await ask(mean)).toBeCloseTo((await ask(counters)) / 1e6, 4)
     }
 
@@ -274,7 +284,12 @@ test.skipIf(!installed('prometheus') || !installed('promtool'))(
     const text = spawnSync('promtool', ['check', 'metrics'], { input: await scrape() })
     // Exit code 3 is lint only, of Triton's names.
     expect([0, 3], text.stderr.toString()).toContain(text.status)
-    expect(text.stderr.toString().split('\n').filter((line) => line.includes('nereid_'))).toEqual([])
+    expect(
+      text.stderr
+        .toString()
+        .split('\n')
+        .filter((line) => line.includes('nereid_')),
+    ).toEqual([])
     // promtool reads OpenMetrics for its import only, which needs a time with each sample.
     const shown = await scrape(OPENMETRICS)
     writeFileSync(join(root, 'open.txt'), shown.replaceAll(/^([^#\n].*?)(?=$| # )/gm, `$1 ${Math.floor(now)}`))

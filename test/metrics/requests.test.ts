@@ -57,7 +57,10 @@ test('requests that wait and run are counted over all models, those of ensembles
   expect(counts(text)).toEqual(['6', '3'])
   expect(counts(await scrape('/metrics', 'application/openmetrics-text'))).toEqual(['6', '3'])
   const part = await scrape('/metrics/requests', 'application/openmetrics-text')
-  expect([...part].toSorted()).toEqual([['nereid_requests_running', '3'], ['nereid_requests_waiting', '6']])
+  expect([...part].toSorted()).toEqual([
+    ['nereid_requests_running', '3'],
+    ['nereid_requests_waiting', '6'],
+  ])
   // A router would read the first series of Triton's family.
   const pending = [...text].find(([key]) => key.startsWith('nv_inference_pending_request_count'))
   expect(pending).toEqual(['nv_inference_pending_request_count{model="chain",version="1"}', '0'])

@@ -22,7 +22,8 @@ async function slow(limiter = '', flags: string[] = []): Promise<{ server: TestS
   onTestFinished(async () => void (await server.stop()))
   const ask = (): Promise<Response> =>
     fetch(`${server.url}/v2/models/slow/infer`, {
-      method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}',
+      method: 'POST',
+      body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}',
     })
   return { server, ask }
 }
@@ -64,42 +65,53 @@ test(
   'load balancers receive saturation and rate once a second, until the server ends',
   { timeout: 60_000 },
   async () => {
-  const { server, ask } = await slow()
-  await ask()
-  const client = new Client(`127.0.0.1:${server.grpcPort}`, credentials.createInsecure())
-  onTestFinished(() => client.close())
-  const reports: Report[] = []
-  // Requests an interval of 10 ms: field 1 is a duration with nanoseconds in field 2.
-  const asked = Buffer.from([0x0a, 0x05, 0x10, 0x80, 0xad, 0xe2, 0x04])
-  const from = performance.now()
+    const { server, ask } = await slow()
+    await ask()
+    const client = new Client(`127.0.0.1:${server.grpcPort}`, credentials.createInsecure())
+    onTestFinished(() => client.close())
+    const reports: Report[] = []
+    // Requests an interval of 10 ms: field 1 is a duration with nanoseconds in field 2.
+    const asked = Buffer.from([0x0a, 0x05, 0x10, 0x80, 0xad, 0xe2, 0x04])
+    const from = performance.now()
     const call = client.makeServerStreamRequest(
-      '/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics', (bytes: Buffer) => bytes, readReport, asked,
+      '/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics',
+      (bytes: Buffer) => bytes,
+      readReport,
+      asked,
     )
-  call.on('data', (report: Report) => reports.push(report))
-  const ended = new Promise<number>((resolve) => {
-    call.on('status', ({ code }) => resolve(code))
-    call.on('error', () => {})
-  })
-  const answers = Promise.all(Array.from({ length: 60 }, ask))
-  await vi.waitFor(() => expect(Math.max(...reports.map(({ utilization }) => utilization))).toBeGreaterThan(1), 10_000)
-  await answers
-  await vi.waitFor(() => expect(reports.at(-1)?.utilization).toBe(0), 10_000)
-  expect(Math.max(...reports.map(({ requests }) => requests))).toBeGreaterThan(5)
-  // One at once, then one a second, whatever interval was requested.
-  expect(reports.length).toBeLessThanOrEqual(2 + (performance.now() - from) / 1000)
-  server.process.kill('SIGTERM')
-  expect(await ended).toBe(0)
-})
+    call.on('data', (report: Report) => reports.push(report))
+    const ended = new Promise<number>((resolve) => {
+      call.on('status', ({ code }) => resolve(code))
+      call.on('error', () => {})
+    })
+    const answers = Promise.all(Array.from({ length: 60 }, ask))
+    await vi.waitFor(
+      () => expect(Math.max(...reports.map(({ utilization }) => utilization))).toBeGreaterThan(1),
+      10_000,
+    )
+    await answers
+    await vi.waitFor(() => expect(reports.at(-1)?.utilization).toBe(0), 10_000)
+    expect(Math.max(...reports.map(({ requests }) => requests))).toBeGreaterThan(5)
+    // One at once, then one a second, whatever interval was requested.
+    expect(reports.length).toBeLessThanOrEqual(2 + (performance.now() - from) / 1000)
+    server.process.kill('SIGTERM')
+    expect(await ended).toBe(0)
+  },
+)
 
 test('S-35 the units of the rate limiter are shown beside their limit', async () => {
-  const limiter =
-    'rate_limiter { resources [ { name: "R" count: 1 }, { name: "G" global: true count: 2 } ] }'
+  const limiter = 'rate_limiter { resources [ { name: "R" count: 1 }, { name: "G" global: true count: 2 } ] }'
   const flags = ['--rate-limit=execution_count', '--rate-limit-resource=R:4:0', '--rate-limit-resource=G:3']
   const { server, ask } = await slow(limiter, flags)
   const running = ask()
   await vi.waitFor(async () => {
     const text = await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
-    expect(text.split('\n').filter((line) => line.startsWith('nereid_rate_limiter_')).sort()).toEqual([
+    expect(
+      text
+        .split('\n')
+        .filter((line) => line.startsWith('nereid_rate_limiter_'))
+        .sort(),
+    ).toEqual([
       'nereid_rate_limiter_resource_units_max{device="0",resource="R"} 4',
       'nereid_rate_limiter_resource_units_max{device="global",resource="G"} 3',
       'nereid_rate_limiter_resource_units{device="0",resource="R"} 1',

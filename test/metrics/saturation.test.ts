@@ -7,7 +7,8 @@ const SECOND = 1_000_000_000n
 
 /** Counters after `requests` with `seconds` of executions in total. */
 const seen = (requests: number, seconds: number, inflight: number) => ({
-  success: { count: BigInt(requests), ns: 0n }, executionNs: BigInt(seconds * 1000) * (SECOND / 1000n),
+  success: { count: BigInt(requests), ns: 0n },
+  executionNs: BigInt(seconds * 1000) * (SECOND / 1000n),
   inflight: BigInt(inflight),
 })
 
@@ -40,7 +41,8 @@ test('counters that restart give no negative cost, and removed versions are forg
 test('instances are counted on each device of their group', () => {
   const of = (groups: string): number => instancesOf(parsePbtxt(`instance_group [ ${groups} ]`, 'config.pbtxt'))
   expect([
-    of('{ count: 3 kind: KIND_CPU }'), of('{ count: 2 kind: KIND_GPU gpus: [ 0, 1 ] }, { count: 1 kind: KIND_MODEL }'),
-    instancesOf(parsePbtxt('', 'config.pbtxt'))
+    of('{ count: 3 kind: KIND_CPU }'),
+    of('{ count: 2 kind: KIND_GPU gpus: [ 0, 1 ] }, { count: 1 kind: KIND_MODEL }'),
+    instancesOf(parsePbtxt('', 'config.pbtxt')),
   ]).toEqual([3, 5, 0])
 })

@@ -35,7 +35,8 @@ afterAll(async () => {
 
 /** Uses `node:http`, because `fetch` would decompress the body. */
 function scrape(
-  headers: Record<string, string>, port = server.metricsPort,
+  headers: Record<string, string>,
+  port = server.metricsPort,
 ): Promise<{ headers: IncomingHttpHeaders; body: Buffer }> {
   return new Promise((resolve, reject) => {
     const asked = request({ host: '127.0.0.1', port, path: '/metrics', headers, agent: false }, (response) => {
@@ -62,14 +63,19 @@ test('both formats have the same samples, byte for byte', async () => {
   expect(lasting(after.series)).toEqual(lasting(before.series))
   expect(after.series.get('nv_inference_count{model="simple",version="1"}')).toBe('3')
   expect([before.types.get('nv_inference_count'), after.types.get('nv_inference_count')]).toEqual([
-    'counter', 'unknown'
+    'counter',
+    'unknown',
   ])
   expect(after.types.get('nereid_requests_cancelled')).toBe('counter')
 })
 
 test('a tag that is no label fails the load of its model, and the metrics stay readable', async () => {
   const repository = mkdtempSync(join(tmpdir(), 'nereid-tags-'))
-  for (const [name, tag] of [['good', 'cost_center'], ['dash', 'cost-center'], ['forged', 'a"} 1\\nnv_forged{b']]) {
+  for (const [name, tag] of [
+    ['good', 'cost_center'],
+    ['dash', 'cost-center'],
+    ['forged', 'a"} 1\\nnv_forged{b'],
+  ]) {
     mkdirSync(join(repository, `${name}/1`), { recursive: true })
     const tensor = (tensor: string) => `[{ name: "${tensor}" data_type: TYPE_FP32 dims: [ -1 ] }]`
     const tensors = `input ${tensor('INPUT0')} output ${tensor('OUTPUT0')}`
@@ -119,7 +125,11 @@ test('the strict reader accepts families of every type in both formats', () => {
   const open = parseExposition(renderFamilies(families, 'openmetrics'), 'openmetrics')
   expect([...open.series]).toEqual([...text.series])
   expect([...open.types]).toEqual([
-    ['nv_count', 'unknown'], ['own', 'counter'], ['g', 'gauge'], ['h', 'histogram'], ['s', 'summary']
+    ['nv_count', 'unknown'],
+    ['own', 'counter'],
+    ['g', 'gauge'],
+    ['h', 'histogram'],
+    ['s', 'summary'],
   ])
 })
 
@@ -163,23 +173,31 @@ test.skipIf(!installed('promtool'))('promtool accepts the text format', async ()
   const { status, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: body })
   // Exit code 3 is lint only: Triton's counters do not end in _total.
   expect([0, 3], stderr.toString()).toContain(status)
-  expect(stderr.toString().split('\n').filter((line) => line.includes('nereid_')), 'of our own names').toEqual([])
+  expect(
+    stderr
+      .toString()
+      .split('\n')
+      .filter((line) => line.includes('nereid_')),
+    'of our own names',
+  ).toEqual([])
 })
 
 // Skipped without Debian's package `prometheus`; the strict reader above replaces it there.
-test.skipIf(!installed('prometheus'))('Prometheus stores the same series from both formats', async () => {
-  const root = mkdtempSync(join(tmpdir(), 'nereid-prometheus-'))
-  const asked: string[] = []
-  // A proxy that removes `Accept`, so that Prometheus gets the text format.
-  const plain = createServer((incoming, response) => {
-    asked.push(String(incoming.headers.accept))
+test.skipIf(!installed('prometheus'))(
+  'Prometheus stores the same series from both formats',
+  async () => {
+    const root = mkdtempSync(join(tmpdir(), 'nereid-prometheus-'))
+    const asked: string[] = []
+    // A proxy that removes `Accept`, so that Prometheus gets the text format.
+    const plain = createServer((incoming, response) => {
+      asked.push(String(incoming.headers.accept))
       void scrape({}).then(({ headers, body }) =>
         response.writeHead(200, { 'Content-Type': headers['content-type'] ?? '' }).end(body),
       )
-  })
-  await new Promise<void>((done) => plain.listen(0, '127.0.0.1', done))
-  const [port = 0] = await freePorts(1)
-  const jobs = { open: server.metricsPort, text: (plain.address() as AddressInfo).port }
+    })
+    await new Promise<void>((done) => plain.listen(0, '127.0.0.1', done))
+    const [port = 0] = await freePorts(1)
+    const jobs = { open: server.metricsPort, text: (plain.address() as AddressInfo).port }
     const config = Object.entries(jobs).map(
       ([job, at]) =>
         `  - {job_name: ${job}, scrape_interval: 1s, scrape_timeout: 1s, static_configs: [{targets: ` +
@@ -187,8 +205,9 @@ test.skipIf(!installed('prometheus'))('Prometheus stores the same series from bo
     )
     writeFileSync(join(root, 'prometheus.yml'), `scrape_configs:\n${config.join('')}`)
     const args = [
-      `--config.file=${root}/prometheus.yml`, `--storage.tsdb.path=${root}/data`,
-      `--web.listen-address=127.0.0.1:${port}`
+      `--config.file=${root}/prometheus.yml`,
+      `--storage.tsdb.path=${root}/data`,
+      `--web.listen-address=127.0.0.1:${port}`,
     ]
     const prometheus = spawn('prometheus', args, { stdio: 'ignore' })
     try {

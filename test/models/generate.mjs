@@ -123,10 +123,15 @@ function writeMain(root) {
     versions: { 1: classifier() },
   })
   add('variable', {
-    config: config('onnxruntime', 16, [['X', 'TYPE_FP32', [-1]]], [
-      ['DOUBLED', 'TYPE_FP32', [-1]],
-      ['SUM', 'TYPE_FP32', [1]],
-    ]),
+    config: config(
+      'onnxruntime',
+      16,
+      [['X', 'TYPE_FP32', [-1]]],
+      [
+        ['DOUBLED', 'TYPE_FP32', [-1]],
+        ['SUM', 'TYPE_FP32', [1]],
+      ],
+    ),
     versions: { 1: variable() },
   })
   for (const type of ONNX_TYPES) {

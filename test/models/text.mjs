@@ -79,10 +79,7 @@ function network(labels) {
   const number = (name, of) => initializer(name, TYPE.FP32, [], raw(Float32Array.of(of)))
   const tokens = ['batch', 'tokens']
   const states = labels === 0 ? 'last_hidden_state' : 'states'
-  const head = [
-    node('Gather', ['states', 'first'], ['cls'], { axis: 1 }),
-    node('MatMul', ['cls', 'head'], ['logits']),
-  ]
+  const head = [node('Gather', ['states', 'first'], ['cls'], { axis: 1 }), node('MatMul', ['cls', 'head'], ['logits'])]
   const headWeights = () => [
     weights('head', WIDTH, labels),
     initializer('first', TYPE.INT64, [], raw(BigInt64Array.of(0n))),

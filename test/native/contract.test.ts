@@ -51,7 +51,8 @@ test.each([
 
 /** Fields of an interface that is generated from crates/options. */
 function fields(name: string): string[] {
-  const body = new RegExp(`export type ${name} = \\{([^]*?), \\};`).exec(source('src/native/generated/index.ts'))?.[1] ?? ''
+  const body =
+    new RegExp(`export type ${name} = \\{([^]*?), \\};`).exec(source('src/native/generated/index.ts'))?.[1] ?? ''
   return [...body.matchAll(/^(\w+):/gm)].map(([, field = '']) => field)
 }
 
@@ -60,7 +61,11 @@ test.each([
   ['http', 'HttpOptions', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
   ['grpc', 'GrpcOptions', ['givenFd', 'tls', 'restrictions']],
   ['listen', 'ListenOptions', ['http', 'grpc', 'control', 'unixSocketMode', 'gate', 'openaiErrorsAsTriton']],
-  ['engine', 'EngineOptions', ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit', 'textAliases']],
+  [
+    'engine',
+    'EngineOptions',
+    ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit', 'textAliases'],
+  ],
   ['deviceMemory', 'DeviceMemoryOptions', ['devicePools', 'loadLimits']],
   ['log', 'RequestLogOptions', []],
 ])('the core has a field for each flag that is passed on to %s, and no others', (part, name, made) => {

@@ -1,7 +1,15 @@
 // Set-up in a clone where nothing is built: its report of missing tools; and in one from which a server runs.
 import { spawnSync } from 'node:child_process'
 import {
-  chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync,
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +28,9 @@ test('without cargo it explains how to get Rust, or how to put an installed one 
   const home = join(clone, 'home')
   const says = () =>
     spawnSync(process.execPath, ['scripts/setup.mjs'], {
-      cwd: clone, encoding: 'utf8', env: { HOME: home, PATH: join(clone, 'bin') },
+      cwd: clone,
+      encoding: 'utf8',
+      env: { HOME: home, PATH: join(clone, 'bin') },
     })
   const none = says()
   expect(none.stderr).toContain(
@@ -46,9 +56,13 @@ test('packages are installed beside a server that runs from the clone, and renam
   try {
     for (const name of ['dist', 'native', 'node_modules', 'package.json'])
       spawnSync('cp', ['-al', join(ROOT, name), own])
-    const simple = async () => (await fetch(`${server?.url}/v2/models/simple/infer`, {
-      method: 'POST', body: simpleBody(),
-    })).json()
+    const simple = async () =>
+      (
+        await fetch(`${server?.url}/v2/models/simple/infer`, {
+          method: 'POST',
+          body: simpleBody(),
+        })
+      ).json()
     server = await TestServer.start(models.path('small'), [], { main: join(own, 'dist/cli/main.js') })
     const before = await simple()
     expect(mapped(server)).toContain(`${own}/node_modules/onnxruntime-node/`)
@@ -56,9 +70,19 @@ test('packages are installed beside a server that runs from the clone, and renam
     // Another set of packages, so that it shows which is there.
     const { packages } = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8'))
     const wanted = { name: 'clone', version: '1.0.0', dependencies: { diff: packages['node_modules/diff'].version } }
-    const lock = { name: 'clone', version: '1.0.0', lockfileVersion: 3, packages: {
-      '': wanted, 'node_modules/diff': packages['node_modules/diff'] } }
-    for (const [name, content] of [['package.json', wanted], ['package-lock.json', lock]] as const) {
+    const lock = {
+      name: 'clone',
+      version: '1.0.0',
+      lockfileVersion: 3,
+      packages: {
+        '': wanted,
+        'node_modules/diff': packages['node_modules/diff'],
+      },
+    }
+    for (const [name, content] of [
+      ['package.json', wanted],
+      ['package-lock.json', lock],
+    ] as const) {
       rmSync(join(own, name), { force: true })
       writeFileSync(join(own, name), JSON.stringify(content))
     }

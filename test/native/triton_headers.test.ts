@@ -91,26 +91,21 @@ test('every function that a known plugin imports is declared', () => {
 
 /** Members of each enum in the order of their numbers, the first of which is given. */
 const ENUMS: readonly [prefix: string, first: number, members: string][] = [
-  [
-    'TRITONSERVER_TYPE_', 0,
-    'INVALID BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BYTES BF16',
-  ],
+  ['TRITONSERVER_TYPE_', 0, 'INVALID BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BYTES BF16'],
   ['TRITONSERVER_MEMORY_', 0, 'CPU CPU_PINNED GPU'],
   ['TRITONSERVER_PARAMETER_', 0, 'STRING INT BOOL DOUBLE BYTES'],
   ['TRITONSERVER_INSTANCEGROUPKIND_', 0, 'AUTO CPU GPU MODEL'],
   ['TRITONSERVER_LOG_', 0, 'INFO WARN ERROR VERBOSE'],
   ['TRITONSERVER_LOG_', 0, 'DEFAULT ISO8601'],
-  [
-    'TRITONSERVER_ERROR_', 0,
-    'UNKNOWN INTERNAL NOT_FOUND INVALID_ARG UNAVAILABLE UNSUPPORTED ALREADY_EXISTS CANCELLED',
-  ],
+  ['TRITONSERVER_ERROR_', 0, 'UNKNOWN INTERNAL NOT_FOUND INVALID_ARG UNAVAILABLE UNSUPPORTED ALREADY_EXISTS CANCELLED'],
   ['TRITONSERVER_METRIC_', 0, 'PROMETHEUS'],
   ['TRITONSERVER_METRIC_KIND_', 0, 'COUNTER GAUGE HISTOGRAM'],
   ['TRITONSERVER_TRACE_LEVEL_', 0, 'DISABLED MIN MAX'],
   ['TRITONSERVER_TRACE_LEVEL_', 4, 'TIMESTAMPS'],
   ['TRITONSERVER_TRACE_LEVEL_', 8, 'TENSORS'],
   [
-    'TRITONSERVER_TRACE_', 0,
+    'TRITONSERVER_TRACE_',
+    0,
     'REQUEST_START QUEUE_START COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END REQUEST_END ' +
       'TENSOR_QUEUE_INPUT TENSOR_BACKEND_INPUT TENSOR_BACKEND_OUTPUT CUSTOM_ACTIVITY',
   ],
@@ -128,10 +123,14 @@ const ENUMS: readonly [prefix: string, first: number, members: string][] = [
   ['TRITONREPOAGENT_ACTION_', 0, 'LOAD LOAD_COMPLETE LOAD_FAIL UNLOAD UNLOAD_COMPLETE'],
 ]
 const VERSIONS = {
-  TRITONSERVER_API_VERSION_MAJOR: 1, TRITONSERVER_API_VERSION_MINOR: 34,
-  TRITONBACKEND_API_VERSION_MAJOR: 1, TRITONBACKEND_API_VERSION_MINOR: 19,
-  TRITONREPOAGENT_API_VERSION_MAJOR: 0, TRITONREPOAGENT_API_VERSION_MINOR: 1,
-  TRITONCACHE_API_VERSION_MAJOR: 0, TRITONCACHE_API_VERSION_MINOR: 1,
+  TRITONSERVER_API_VERSION_MAJOR: 1,
+  TRITONSERVER_API_VERSION_MINOR: 34,
+  TRITONBACKEND_API_VERSION_MAJOR: 1,
+  TRITONBACKEND_API_VERSION_MINOR: 19,
+  TRITONREPOAGENT_API_VERSION_MAJOR: 0,
+  TRITONREPOAGENT_API_VERSION_MINOR: 1,
+  TRITONCACHE_API_VERSION_MAJOR: 0,
+  TRITONCACHE_API_VERSION_MINOR: 1,
 }
 const EXPECTED = new Map(
   ENUMS.flatMap(([prefix, first, members]) => members.split(' ').map((name, i) => [prefix + name, first + i] as const)),
@@ -151,7 +150,9 @@ test.each([
   )
   const includes = HEADERS.map((header) => `#include "triton/core/${header}.h"`)
   const source = [
-    ...includes.toReversed(), ...includes, ...asserts,
+    ...includes.toReversed(),
+    ...includes,
+    ...asserts,
     `${assert}(sizeof(TRITONSERVER_DataType) == sizeof(int), "enums are ints");`,
     'TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend)',
     '{ return backend ? 0 : TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "none"); }',
@@ -159,7 +160,8 @@ test.each([
   const flags = ['-pedantic', '-Wall', '-Wextra', '-Werror', '-fvisibility=hidden', '-fPIC', '-shared']
   const out = join(DIRECTORY, `${compiler}.so`)
   const done = spawnSync(compiler, [...flags, `-I${join(ROOT, INCLUDE)}`, ...language, '-', '-o', out], {
-    input: source.join('\n'), encoding: 'utf8',
+    input: source.join('\n'),
+    encoding: 'utf8',
   })
   expect(done.stderr).toBe('')
   expect(readFileSync(out).includes('TRITONBACKEND_Initialize')).toBe(true)

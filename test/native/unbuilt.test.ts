@@ -18,8 +18,11 @@ const run = (args: string[]) =>
   spawnSync(process.execPath, ['dist/cli/main.js', ...args], { cwd: clone, encoding: 'utf8', input: '' })
 
 test.each([
-  ['gpu'], ['gpu', '--json'], ['key', '--name=me', '--scope=all'], ['gen', 'ts', '--model-repository=models'],
-  ['--model-repository=models']
+  ['gpu'],
+  ['gpu', '--json'],
+  ['key', '--name=me', '--scope=all'],
+  ['gen', 'ts', '--model-repository=models'],
+  ['--model-repository=models'],
 ])('%s', (...args) => {
   const { status, stdout, stderr } = run(args)
   expect([status, stdout]).toEqual([1, ''])
@@ -29,8 +32,12 @@ test.each([
 })
 
 test.each([
-  ['config'], ['completion', 'bash'], ['doctor', '--', 'tritonserver', '--model-repository=models'],
-  ['check', 'models'], ['help', 'gpu'], ['--version']
+  ['config'],
+  ['completion', 'bash'],
+  ['doctor', '--', 'tritonserver', '--model-repository=models'],
+  ['check', 'models'],
+  ['help', 'gpu'],
+  ['--version'],
 ])('%s', (...args) => {
   const { status, stderr } = run(args)
   expect([status, stderr]).toEqual([0, ''])

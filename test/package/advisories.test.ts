@@ -32,7 +32,9 @@ test('findings of npm audit count where they are about something in the packages
 test('a registry that does not answer has not been asked', () => {
   const refused = JSON.stringify({ message: '405 Method Not Allowed', statusCode: 405 }, null, 2)
   expect(readAudit(`npm error audit endpoint returned an error\n${refused}\nnpm error A log`, new Set())).toEqual({
-    notRun: '405 Method Not Allowed', bad: [], tools: [],
+    notRun: '405 Method Not Allowed',
+    bad: [],
+    tools: [],
   })
   expect(readAudit('npm error code ENOTFOUND', new Set()).notRun).toBe('npm error code ENOTFOUND')
   expect(readAudit('', new Set()).notRun).toBe('it said nothing')
@@ -44,19 +46,24 @@ test('cargo-deny has run when it ends with its summary', () => {
   const finding = {
     type: 'diagnostic',
     fields: {
-      severity: 'error', code: 'vulnerability', message: 'reads beyond its end',
+      severity: 'error',
+      code: 'vulnerability',
+      message: 'reads beyond its end',
       advisory: { id: 'RUSTSEC-2026-0001', package: 'one' },
     },
   }
   const old = {
     type: 'diagnostic',
     fields: {
-      severity: 'warning', code: 'unmaintained', message: 'is not kept',
+      severity: 'warning',
+      code: 'unmaintained',
+      message: 'is not kept',
       advisory: { id: 'RUSTSEC-2026-0002', package: 'two' },
     },
   }
   expect(readDeny(lines(finding, old, summary))).toEqual({
-    bad: ['RUSTSEC-2026-0001: one reads beyond its end'], tools: ['RUSTSEC-2026-0002: two is not kept'],
+    bad: ['RUSTSEC-2026-0001: one reads beyond its end'],
+    tools: ['RUSTSEC-2026-0002: two is not kept'],
   })
   expect(readDeny(lines(summary))).toEqual({ bad: [], tools: [] })
   const log = { type: 'log', fields: { level: 'ERROR', message: 'failed to fetch advisory database' } }

@@ -28,23 +28,24 @@ test('a newer C library than promised is found, compared as a version', () => {
 test.runIf(process.platform === 'linux')(
   'a function that neither the C library nor Node.js has is named: the module would not load',
   () => {
-  const directory = mkdtempSync(join(tmpdir(), 'nereid-check-'))
-  const path = join(directory, 'module.so')
-  const code = `
+    const directory = mkdtempSync(join(tmpdir(), 'nereid-check-'))
+    const path = join(directory, 'module.so')
+    const code = `
     int napi_call(void);
     int newer(void);
     int maybe(void) __attribute__((weak));
     int puts(const char *);
     int f(void) { return napi_call() + newer() + (maybe ? maybe() : 0) + puts(""); }
   `
-  const built = spawnSync('cc', ['-shared', '-fPIC', '-x', 'c', '-', '-o', path], { input: code })
-  expect(built.status, String(built.stderr)).toBe(0)
-  expect(unknownFunctions(readFileSync(path))).toEqual(['newer'])
-  rmSync(directory, { recursive: true })
-  const own = readdirSync(join(ROOT, 'native')).filter((name) => name.endsWith('.node'))
-  expect(own.length).toBeGreaterThan(0)
-  for (const name of own) expect(unknownFunctions(readFileSync(join(ROOT, 'native', name)))).toEqual([])
-})
+    const built = spawnSync('cc', ['-shared', '-fPIC', '-x', 'c', '-', '-o', path], { input: code })
+    expect(built.status, String(built.stderr)).toBe(0)
+    expect(unknownFunctions(readFileSync(path))).toEqual(['newer'])
+    rmSync(directory, { recursive: true })
+    const own = readdirSync(join(ROOT, 'native')).filter((name) => name.endsWith('.node'))
+    expect(own.length).toBeGreaterThan(0)
+    for (const name of own) expect(unknownFunctions(readFileSync(join(ROOT, 'native', name)))).toEqual([])
+  },
+)
 
 test('a library for another processor than the package is found', () => {
   const header = (machine: number): Buffer => {
@@ -76,10 +77,12 @@ test('a release has one version in every part, and a dated heading', () => {
   }
   const read = (path: string): string => files[path] ?? ''
   expect(unready('1.2.3', read)).toEqual([
-    'shm/python/pyproject.toml has version 1.2.2, not 1.2.3', 'CHANGELOG.md has no heading "## 1.2.3, YYYY-MM-DD"'
+    'shm/python/pyproject.toml has version 1.2.2, not 1.2.3',
+    'CHANGELOG.md has no heading "## 1.2.3, YYYY-MM-DD"',
   ])
   Object.assign(files, {
-    'shm/python/pyproject.toml': '[project]\nversion = "1.2.3"\n', 'CHANGELOG.md': '## 1.2.3, 2027-01-31\n',
+    'shm/python/pyproject.toml': '[project]\nversion = "1.2.3"\n',
+    'CHANGELOG.md': '## 1.2.3, 2027-01-31\n',
   })
   expect(unready('1.2.3', read)).toEqual([])
 })

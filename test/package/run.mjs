@@ -10,8 +10,18 @@
  */
 import { createHash } from 'node:crypto'
 import {
-  cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, statSync,
-  symlinkSync, writeFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
@@ -25,7 +35,13 @@ import { obstacle } from '../../scripts/package/module.mjs'
 import { writePackages } from '../../scripts/package/run.mjs'
 import { SBOM } from '../../scripts/package/sbom.mjs'
 import {
-  TARGETS, companionFiles, machineName, moduleName, ownTarget, packageName, systemName,
+  TARGETS,
+  companionFiles,
+  machineName,
+  moduleName,
+  ownTarget,
+  packageName,
+  systemName,
 } from '../../scripts/package/targets.mjs'
 import { ROOT, SetupError } from '../../scripts/setup.mjs'
 import { startRegistry } from './registry.mjs'
@@ -120,8 +136,10 @@ async function packagesOf(root, given, shipped) {
   }
   const wheels = readdirSync(given).filter((name) => name.endsWith(`_${machineName(target)}.whl`))
   return [
-    one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)),
-    one(/^nereid-client-\d.*\.tgz$/), ...wheels.map((name) => join(given, name))
+    one(/^nereid-\d.*\.tgz$/),
+    one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)),
+    one(/^nereid-client-\d.*\.tgz$/),
+    ...wheels.map((name) => join(given, name)),
   ]
 }
 
@@ -135,8 +153,19 @@ async function checkWheel(t, wheel, target) {
   check(machine === machineName(target), `${basename(wheel)} is not for ${target.name}`)
   const into = join(t.root, `wheel-${target.name}`)
   await run(PYTHON, [
-    '-m', 'pip', '--disable-pip-version-check', 'install', '--quiet', '--no-index', '--no-deps',
-    '--only-binary=:all:', '--platform', platform, '--target', into, wheel
+    '-m',
+    'pip',
+    '--disable-pip-version-check',
+    'install',
+    '--quiet',
+    '--no-index',
+    '--no-deps',
+    '--only-binary=:all:',
+    '--platform',
+    platform,
+    '--target',
+    into,
+    wheel,
   ])
   const info = readdirSync(into).find((name) => name.endsWith('.dist-info'))
   const written = readFileSync(join(into, info, 'WHEEL'), 'utf8')
@@ -184,8 +213,10 @@ const FACTS = [
     (t) =>
       t.sized &&
       within(
-        'base install, download', t.packed.slice(0, -1).reduce((sum, path) => sum + statSync(path).size, 0),
-        DOWNLOAD_BYTES_MAX, mb,
+        'base install, download',
+        t.packed.slice(0, -1).reduce((sum, path) => sum + statSync(path).size, 0),
+        DOWNLOAD_BYTES_MAX,
+        mb,
       ),
   ],
   [
@@ -300,11 +331,16 @@ const FACTS = [
       const env = { ...t.env, HOME: home, npm_config_cache: join(home, 'cache'), npm_config_registry: t.registry }
       const [http, grpc, metrics] = await freePorts(3)
       const args = [
-        '--yes', 'nereid', `--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])
+        '--yes',
+        'nereid',
+        `--model-repository=${join(t.root, 'one')}`,
+        ...listenFlags([http, grpc, metrics]),
       ]
       cpSync(join(t.models, 'simple'), join(t.root, 'one', 'simple'), { recursive: true })
       const server = await start('npx', join(t.bin, 'npx'), args, {
-        cwd: home, env, ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
+        cwd: home,
+        env,
+        ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
       })
       within('npx nereid, from nothing to ready', server.readyMs, NPX_MS_MAX, seconds)
       await end(server.child)
@@ -365,7 +401,8 @@ await server.stop()
       within('nereid-client, on disk', bytesBelow(directory), CLIENT_BYTES_MAX, kb)
       const [http, grpc, metrics] = await freePorts(3)
       const server = await start(
-        'nereid', join(t.app, 'node_modules', '.bin', 'nereid'),
+        'nereid',
+        join(t.app, 'node_modules', '.bin', 'nereid'),
         [`--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])],
         { cwd: t.app, env: t.env, ready: answers(`http://127.0.0.1:${http}/v2/health/ready`) },
       )
@@ -383,7 +420,8 @@ client.close()
       await run('node', [join(home, 'ask.mjs'), url, 'nereid-client'], { cwd: home, env: t.env })
       // Resolved like a browser bundler does.
       await run('node', ['--conditions=browser', join(home, 'ask.mjs'), url, join(directory, 'dist', 'index.js')], {
-        cwd: home, env: t.env,
+        cwd: home,
+        env: t.env,
       })
       cpSync(join(home, 'ask.mjs'), join(t.app, 'ask.mjs'))
       await run('node', [join(t.app, 'ask.mjs'), url, 'nereid/client'], { cwd: t.app, env: t.env })
@@ -401,7 +439,12 @@ client.close()
         { lib: ['es2022', 'esnext.disposable', 'dom'], types: [] },
       ]) {
         const compilerOptions = {
-          strict: true, noEmit: true, skipLibCheck: false, target: 'es2022', module: 'nodenext', ...more,
+          strict: true,
+          noEmit: true,
+          skipLibCheck: false,
+          target: 'es2022',
+          module: 'nodenext',
+          ...more,
         }
         writeFileSync(join(home, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
         await run(join(ROOT, 'node_modules', '.bin', 'tsc'), ['-p', home])
@@ -422,7 +465,8 @@ client.close()
       const [wheel] = t.wheels
       if (wheel === undefined)
         throw new Skip(
-          t.given === null ? 'there is no wheel for this platform'
+          t.given === null
+            ? 'there is no wheel for this platform'
             : `${t.given} has no wheel of this platform: npm run package -- --wheel`,
         )
       if (t.sized) within('the wheel', statSync(wheel).size, WHEEL_BYTES_MAX, mb)
@@ -445,18 +489,20 @@ client.close()
       check(output.includes(version), output)
       const [http, grpc, metrics] = await freePorts(3)
       const server = await start(
-        'tritonserver', join(t.venv, 'bin', 'tritonserver'),
+        'tritonserver',
+        join(t.venv, 'bin', 'tritonserver'),
         ['--log-verbose=1', `--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])],
         {
-        cwd: t.root,
-        env: { ...t.nodeless, NEREID_PYTHON: '', VIRTUAL_ENV: '' },
-        ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
-      })
+          cwd: t.root,
+          env: { ...t.nodeless, NEREID_PYTHON: '', VIRTUAL_ENV: '' },
+          ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
+        },
+      )
       process.stdout.write(`the wheel's server is ready with both models: ${seconds(server.readyMs)}\n`)
       await run(PYTHON, [join(HERE, 'client.py'), `127.0.0.1:${http}`, `127.0.0.1:${grpc}`])
       for (const file of [
         `runs in ${join(t.venv, 'bin', 'python')}`,
-        join('nereid', 'npm', 'node_modules', packageName(ownTarget()), 'libonnxruntime')
+        join('nereid', 'npm', 'node_modules', packageName(ownTarget()), 'libonnxruntime'),
       ]) {
         check(server.output().includes(file), `the report does not name ${file}: ${server.output()}`)
       }
@@ -506,10 +552,13 @@ client.close()
       const args = [`--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])]
       const ready = answers(`http://127.0.0.1:${http}/v2/health/ready`)
       const server = await start('nereid', join(t.app, 'node_modules/.bin/nereid'), args, {
-        cwd: t.app, env: t.env, ready,
+        cwd: t.app,
+        env: t.env,
+        ready,
       })
       check(
-        server.output().includes(`the native core is that of the package ${packageName(ownTarget())}`), server.output(),
+        server.output().includes(`the native core is that of the package ${packageName(ownTarget())}`),
+        server.output(),
       )
       await end(server.child)
       rmSync(built, { recursive: true })
@@ -520,7 +569,8 @@ client.close()
     async (t) => {
       const serve = () =>
         capture(join(t.app, 'node_modules/.bin/nereid'), [`--model-repository=${t.models}`], {
-          quiet: true, env: t.env,
+          quiet: true,
+          env: t.env,
         })
       const { version } = JSON.parse(readFileSync(join(t.platform, 'package.json'), 'utf8'))
       const command = `npm install ${packageName(ownTarget())}@${version}`
@@ -547,7 +597,10 @@ client.close()
 export async function packages({ given = null, shipped = false } = {}) {
   if (ownTarget() === undefined)
     return {
-      passed: 0, failed: 0, failures: [], skipped: `there is no package for ${process.platform}-${process.arch}`,
+      passed: 0,
+      failed: 0,
+      failures: [],
+      skipped: `there is no package for ${process.platform}-${process.arch}`,
     }
   await installTools()
   await pythonEnvironment()

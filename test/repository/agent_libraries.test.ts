@@ -106,7 +106,11 @@ afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
 test.runIf(hasHost)('R-46: an agent library moves a model, and is told of its load and unload', async () => {
   const server = await Server.start({
-    modelRepository: MODELS, modelControlMode: 'explicit', repoagentDirectory: AGENTS, hostUser: 'root', log: () => {},
+    modelRepository: MODELS,
+    modelControlMode: 'explicit',
+    repoagentDirectory: AGENTS,
+    hostUser: 'root',
+    log: () => {},
   })
   try {
     await server.load('move')

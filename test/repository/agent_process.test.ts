@@ -34,15 +34,25 @@ const answering = async (text: string): Promise<unknown> =>
 test('an answer is an object with the number of the question', async () => {
   await expect(answering('{"id":1,"location":"/x"}')).resolves.toMatchObject({ location: '/x' })
   await expect(answering('{"id":1,"location":"/x","error":null}')).resolves.toMatchObject({ location: '/x' })
-  await expect(answering('{"id":1,"error":{"code":"NOT_FOUND","message":"m"}}')).rejects.toMatchObject(
-    { code: 'NOT_FOUND', message: 'm' },
-  )
+  await expect(answering('{"id":1,"error":{"code":"NOT_FOUND","message":"m"}}')).rejects.toMatchObject({
+    code: 'NOT_FOUND',
+    message: 'm',
+  })
 })
 
 test('what is no answer ends the process, and not the server', async () => {
   const others = [
-    'null', '7', '[1]', 'text', '{}', '{"id":"1"}', '{"id":2}', '{"id":1,"error":7}', '{"id":1,"error":{}}',
-    '{"id":1,"error":{"code":1,"message":"m"}}', '{"id":1,"error":{"code":"INTERNAL"}}',
+    'null',
+    '7',
+    '[1]',
+    'text',
+    '{}',
+    '{"id":"1"}',
+    '{"id":2}',
+    '{"id":1,"error":7}',
+    '{"id":1,"error":{}}',
+    '{"id":1,"error":{"code":1,"message":"m"}}',
+    '{"id":1,"error":{"code":"INTERNAL"}}',
   ]
   for (const text of others) {
     const message = "the process of repository agent 'a' ended: it sent what is no answer"
@@ -61,7 +71,11 @@ test('what a process prints is logged at a limited rate', async () => {
   const lines: string[] = []
   let ms = 0
   const stream = new PassThrough()
-  logLines([stream], (line) => lines.push(line), () => ms)
+  logLines(
+    [stream],
+    (line) => lines.push(line),
+    () => ms,
+  )
   const print = async (text: string): Promise<void> => {
     stream.write(text)
     await new Promise(setImmediate)
@@ -74,7 +88,8 @@ test('what a process prints is logged at a limited rate', async () => {
   ms = 1000
   await print('later\n')
   expect(lines.slice(atFirst)).toEqual([
-    `${5001 - atFirst} lines were dropped: more than 65536 characters in a second`, 'later',
+    `${5001 - atFirst} lines were dropped: more than 65536 characters in a second`,
+    'later',
   ])
 })
 
@@ -95,8 +110,13 @@ async function read(pieces: readonly Buffer[]): Promise<(AgentAnswer | null)[]> 
 
 test('any bytes of a process are read as answers or as none, whole or in pieces', async () => {
   const lines = [
-    '{"id":1,"remote":false,"location":"/models/é😀"}', '{"id":2,"error":{"code":"NOT_FOUND","message":"m\\n"}}',
-    '{"id":1e999,"error":null}', `{"id":3,"location":"${'x'.repeat(190)}"}`, '{"__proto__":{"id":1}}', '', '[[{}]]',
+    '{"id":1,"remote":false,"location":"/models/é😀"}',
+    '{"id":2,"error":{"code":"NOT_FOUND","message":"m\\n"}}',
+    '{"id":1e999,"error":null}',
+    `{"id":3,"location":"${'x'.repeat(190)}"}`,
+    '{"__proto__":{"id":1}}',
+    '',
+    '[[{}]]',
   ]
   let [answered, refused] = [0, 0]
   for (let seed = 1; seed <= 1500; seed++) {

@@ -67,8 +67,9 @@ const unreadable = (name: string, why: string): string =>
 test.each([
   ['MD5:abc', EMPTY, `INVALID_ARG Mismatched MD5 hash for file abc, expect: ${EMPTY}, got: ${ABC}`],
   [
-    'md5:abc', ABC.toUpperCase(),
-    `INVALID_ARG Mismatched MD5 hash for file abc, expect: ${ABC.toUpperCase()}, got: ${ABC}`
+    'md5:abc',
+    ABC.toUpperCase(),
+    `INVALID_ARG Mismatched MD5 hash for file abc, expect: ${ABC.toUpperCase()}, got: ${ABC}`,
   ],
   ['abc', ABC, 'INVALID_ARG failed to parse key: abc'],
   ['', ABC, 'INVALID_ARG failed to parse key: '],
@@ -141,7 +142,10 @@ test('R-45, R-46: agents run in order before a model loads, and a failure leaves
     absent: agents(`${agent('relocation', 'k', 'v')}, ${agent('checksum', 'MD5:1/model.onnx', wrong)}`),
   })
   const server = await Server.start({
-    modelRepository, exitOnError: false, repoagentDirectory: '/agents', log: () => {},
+    modelRepository,
+    exitOnError: false,
+    repoagentDirectory: '/agents',
+    log: () => {},
   })
   try {
     expect(server.failures).toEqual([
@@ -153,14 +157,19 @@ test('R-45, R-46: agents run in order before a model loads, and a failure leaves
       { model: 'early', reason: 'failed to open text file for read nope: No such file or directory' },
     ])
     expect(server.index()).toEqual([
-      { name: 'absent' }, { name: 'bad' }, { name: 'early' }, { name: 'good', version: '1', state: 'READY' }
+      { name: 'absent' },
+      { name: 'bad' },
+      { name: 'early' },
+      { name: 'good', version: '1', state: 'READY' },
     ])
-    expect(server.model('good').config()).toMatchObject({ model_repository_agents: {
+    expect(server.model('good').config()).toMatchObject({
+      model_repository_agents: {
         agents: [
           { name: 'checksum', parameters: { 'MD5:1/model.onnx': sum } },
           { name: 'checksum', parameters: {} },
         ],
-      } })
+      },
+    })
   } finally {
     await server.stop({ timeoutMs: 2000 })
   }

@@ -1,6 +1,12 @@
 import { expect, test } from 'vitest'
 import {
-  Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Outcome,
+  Rings,
+  complaint,
+  dependentsOf,
+  unloadedWith,
+  waves,
+  type KnownModel,
+  type Outcome,
 } from '../../src/repository/dependencies.js'
 
 /**
@@ -40,7 +46,10 @@ test('composing models are loaded before their ensembles (R-37)', () => {
   expect(waves(models, [])).toEqual([])
   // An ensemble that needs a ring is checked after the ring has failed, regardless of names.
   expect(waves(known('b: x', 'c: b a', 'a', 'x: y', 'y: x'), ['a', 'b', 'c', 'x', 'y'])).toEqual([
-    ['a'], ['x', 'y'], ['b'], ['c']
+    ['a'],
+    ['x', 'y'],
+    ['b'],
+    ['c'],
   ])
 })
 
@@ -89,7 +98,8 @@ test('rings are the same as by a search from each model', () => {
     const size = 1 + next(12)
     const models = known(
       ...Array.from(
-        { length: size }, (_, i) => `m${i}: ${Array.from({ length: next(3) }, () => `m${next(size)}`).join(' ')}`,
+        { length: size },
+        (_, i) => `m${i}: ${Array.from({ length: next(3) }, () => `m${next(size)}`).join(' ')}`,
       ),
     )
     const rings = new Rings(models)
@@ -116,11 +126,15 @@ test.each<[string[], string, Record<string, Partial<Outcome>>, string | null]>([
   [['x: y', 'y: x'], 'x', {}, 'circular dependency between ensembles: x -> ... -> y -> x'],
   // A model beside a ring: the models that it needs explain why it fails.
   [
-    ['e: x', 'x: x'], 'e', { x: { versions: [], invalid: 'a ring' } },
-    "ensemble 'e' depends on 'x' which is not valid. Model 'x' failed with error: a ring"
+    ['e: x', 'x: x'],
+    'e',
+    { x: { versions: [], invalid: 'a ring' } },
+    "ensemble 'e' depends on 'x' which is not valid. Model 'x' failed with error: a ring",
   ],
   [
-    ['a', 'e: a'], 'e', { a: { versions: [], failure: 'version 1 is at UNAVAILABLE state: Internal: onnx;' } },
+    ['a', 'e: a'],
+    'e',
+    { a: { versions: [], failure: 'version 1 is at UNAVAILABLE state: Internal: onnx;' } },
     "ensemble 'e' depends on 'a' which has no loaded version. Model 'a' loading failed with error: version 1 " +
       'is at UNAVAILABLE state: Internal: onnx;',
   ],

@@ -19,7 +19,10 @@ async function serving(models: Record<string, { config: string; graph?: Uint8Arr
     if (graph !== undefined) writeFileSync(join(root, name, '1', 'model.onnx'), graph)
   }
   const server = await Server.start({
-    modelRepository: root, log: () => {}, exitOnError: false, http: { address: '127.0.0.1' },
+    modelRepository: root,
+    log: () => {},
+    exitOnError: false,
+    http: { address: '127.0.0.1' },
   })
   onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
   return server
@@ -32,10 +35,12 @@ const failures = (server: Server): [string, string][] =>
 async function oneOf(server: Server, name: string, input: string): Promise<unknown> {
   const tensor = { name: input, shape: [1, 1], datatype: 'INT32', data: [5] }
   const body = JSON.stringify({
-    inputs: [tensor], parameters: { sequence_id: 7, sequence_start: true, sequence_end: true },
+    inputs: [tensor],
+    parameters: { sequence_id: 7, sequence_start: true, sequence_end: true },
   })
   const response = await fetch(`http://127.0.0.1:${server.ports.http}/v2/models/${name}/infer`, {
-    method: 'POST', body,
+    method: 'POST',
+    body,
   })
   const answer = (await response.json()) as { outputs?: { data: number[] }[]; error?: string }
   return answer.outputs?.[0]?.data[0] ?? answer.error
@@ -132,7 +137,8 @@ const sequence = (state: string): string => `
 
 test('S-23 a state without data type loads as long as the model does not use it', async () => {
   const server = await serving({
-    untyped: { config: sequence('dims: [1]') }, typed: { config: sequence('data_type: TYPE_INT32 dims: [1]') },
+    untyped: { config: sequence('dims: [1]') },
+    typed: { config: sequence('data_type: TYPE_INT32 dims: [1]') },
   })
   expect(failures(server)).toEqual([])
   for (const name of ['untyped', 'typed']) expect(await oneOf(server, name, 'INPUT0')).toBe(5)

@@ -40,7 +40,9 @@ function compiled(source: string, needed: string, ...flags: string[]): string {
 }
 
 const EXPECTED: Partial<Library> = {
-  machine: process.arch, exports: ['TRITONBACKEND_ModelInstanceExecute'], undefined: ['TRITONSERVER_ErrorNew'],
+  machine: process.arch,
+  exports: ['TRITONBACKEND_ModelInstanceExecute'],
+  undefined: ['TRITONSERVER_ErrorNew'],
 }
 
 test.each([
@@ -63,17 +65,22 @@ test('functions are read from a library without a table of sections', () => {
 
 test('functions are read from a library that exports nothing', () => {
   expect(readLibrary(compiled(ONLY_NEEDS, 'libtritonserver.so', '-Wl,--hash-style=gnu', '-nostdlib'))).toMatchObject({
-    undefined: ['TRITONSERVER_ErrorNew'], exports: [],
+    undefined: ['TRITONSERVER_ErrorNew'],
+    exports: [],
   })
 })
 
 test('the name and the directories of a library are read', () => {
   const paths = '-Wl,-rpath,$ORIGIN:$ORIGIN/../lib'
   expect(readLibrary(compiled(SOURCE, 'a.so', '-Wl,-soname,own.so', paths, '-Wl,--enable-new-dtags'))).toMatchObject({
-    soname: 'own.so', runpath: ['$ORIGIN', '$ORIGIN/../lib'], rpath: [],
+    soname: 'own.so',
+    runpath: ['$ORIGIN', '$ORIGIN/../lib'],
+    rpath: [],
   })
   expect(readLibrary(compiled(SOURCE, 'a.so', paths, '-Wl,--disable-new-dtags'))).toMatchObject({
-    soname: null, runpath: [], rpath: ['$ORIGIN', '$ORIGIN/../lib'],
+    soname: null,
+    runpath: [],
+    rpath: ['$ORIGIN', '$ORIGIN/../lib'],
   })
 })
 
@@ -117,9 +124,15 @@ test.each([
 
 test('a library for another machine is read, and says which', () => {
   const path = join(DIRECTORY, 'other.so')
-  writeFileSync(path, changed((bytes) => bytes.writeUInt16LE(process.arch === 'arm64' ? 62 : 183, 18)))
+  writeFileSync(
+    path,
+    changed((bytes) => bytes.writeUInt16LE(process.arch === 'arm64' ? 62 : 183, 18)),
+  )
   expect(readLibrary(path).machine).toBe(process.arch === 'arm64' ? 'x64' : 'arm64')
-  writeFileSync(path, changed((bytes) => bytes.writeUInt16LE(243, 18)))
+  writeFileSync(
+    path,
+    changed((bytes) => bytes.writeUInt16LE(243, 18)),
+  )
   expect(readLibrary(path).machine).toBe('ELF machine 243')
 })
 

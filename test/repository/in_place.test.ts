@@ -191,13 +191,14 @@ test('R-28: mode poll updates instances too; with --strict-batching-delay it rel
       name,
       { modelControlMode: 'poll', repositoryPollSecs: 0, ...options },
       async ({ server, log, configure }) => {
-      // Files that change within one tick of the kernel's clock, up to 10 ms, cannot be told apart.
-      await new Promise((resolve) => setTimeout(resolve, 30))
-      configure('instance_group { count: 4 }')
-      await server.poll()
-      expect(counts(server)).toEqual([4])
-      expect(loads(log)).toBe(expected)
-    })
+        // Files that change within one tick of the kernel's clock, up to 10 ms, cannot be told apart.
+        await new Promise((resolve) => setTimeout(resolve, 30))
+        configure('instance_group { count: 4 }')
+        await server.poll()
+        expect(counts(server)).toEqual([4])
+        expect(loads(log)).toBe(expected)
+      },
+    )
   await change({}, 'polled', 1)
   await change({ strictBatchingDelay: true }, 'strict', 2)
 })

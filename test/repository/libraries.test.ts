@@ -146,10 +146,23 @@ test('the first group that a library prefers and this machine can serve replaces
 
 test("a library's process has the server's environment without its secrets", () => {
   const environment = {
-    PATH: '/bin', LD_LIBRARY_PATH: '/lib', PROBE_ENV: 'x', AWS_ACCESS_KEY_ID: 'k', HF_TOKEN: 't', MY_SECRET: 's',
-    TRITONCACHE_REDIS_PASSWORD: 'p', OTEL_EXPORTER_OTLP_HEADERS: 'h', UNSET: undefined,
-    DATABASE_URL: 'u', SENTRY_DSN: 'd', OPENAI_KEY: 'k', ENCRYPTION_KEY: 'k', PGPASSFILE: 'f', DB_PASS: 'p',
-    SSH_AUTH_SOCK: 's', KEYBOARD: 'us',
+    PATH: '/bin',
+    LD_LIBRARY_PATH: '/lib',
+    PROBE_ENV: 'x',
+    AWS_ACCESS_KEY_ID: 'k',
+    HF_TOKEN: 't',
+    MY_SECRET: 's',
+    TRITONCACHE_REDIS_PASSWORD: 'p',
+    OTEL_EXPORTER_OTLP_HEADERS: 'h',
+    UNSET: undefined,
+    DATABASE_URL: 'u',
+    SENTRY_DSN: 'd',
+    OPENAI_KEY: 'k',
+    ENCRYPTION_KEY: 'k',
+    PGPASSFILE: 'f',
+    DB_PASS: 'p',
+    SSH_AUTH_SOCK: 's',
+    KEYBOARD: 'us',
   }
   const kept = { PATH: '/bin', LD_LIBRARY_PATH: '/lib', PROBE_ENV: 'x', KEYBOARD: 'us' }
   expect(libraryEnvironment(environment)).toEqual(kept)

@@ -52,7 +52,8 @@ const found = (path: string, loader = LOADER): string[] =>
 
 test('a library that lacks nothing has no problems', () => {
   const path = made('good/a.so', {
-    calls: ['TRITONSERVER_ErrorNew'], needs: ['libtritonserver.so', 'libtritonserver-717102f0.so', 'liba.so'],
+    calls: ['TRITONSERVER_ErrorNew'],
+    needs: ['libtritonserver.so', 'libtritonserver-717102f0.so', 'liba.so'],
   })
   made('system/liba.so', { exports: [] })
   expect(libraryProblems(path, LOADER)).toEqual([])
@@ -61,8 +62,8 @@ test('a library that lacks nothing has no problems', () => {
 test('a library without the required entry point is an error, in the words of a load', () => {
   const problem = (exports: string[]) => libraryProblems(made('noexec/a.so', { exports }), LOADER)[0]
   const path = join(ROOT, 'noexec/a.so')
-  const text =
-    `unable to find required entrypoint '${EXECUTE}' in shared library: ${path}: undefined symbol: ${EXECUTE}`
+  const missing = `undefined symbol: ${EXECUTE}`
+  const text = `unable to find required entrypoint '${EXECUTE}' in shared library: ${path}: ${missing}`
   expect(problem(['TRITONBACKEND_Initialize'])).toMatchObject({ severity: 'error', message: text })
   expect(problem(['TRITONCACHE_CacheLookup'])?.advice).toBe('This is a response cache and not a backend.')
   expect(problem(['TRITONREPOAGENT_ModelAction'])?.advice).toBe('This is a repository agent and not a backend.')
@@ -70,10 +71,13 @@ test('a library without the required entry point is an error, in the words of a 
 
 test('a function that no header has is an error, with the library that calls it', () => {
   const own = made('newer/a.so', { calls: ['TRITONBACKEND_Tomorrow', 'TRITONSERVER_Later'] })
-  expect(libraryProblems(own, LOADER)).toEqual([{
-    severity: 'error', message: `unable to load shared library: ${own}: undefined symbol: TRITONBACKEND_Tomorrow`,
-    advice: "Triton's API 1.19, the one that Nereid has, knows no such function, nor TRITONSERVER_Later.",
-  }])
+  expect(libraryProblems(own, LOADER)).toEqual([
+    {
+      severity: 'error',
+      message: `unable to load shared library: ${own}: undefined symbol: TRITONBACKEND_Tomorrow`,
+      advice: "Triton's API 1.19, the one that Nereid has, knows no such function, nor TRITONSERVER_Later.",
+    },
+  ])
   made('newer/libhelper.so', { exports: [], calls: ['TRITONSERVER_Later'] })
   const other = made('newer/b.so', { needs: ['libhelper.so'], flags: ['-Wl,-rpath,$ORIGIN'] })
   expect(found(other)).toEqual([
@@ -84,7 +88,9 @@ test('a function that no header has is an error, with the library that calls it'
 test('a function that another needed library has is not missing', () => {
   made('own/libextra.so', { exports: ['TRITONSERVER_Extra'] })
   const path = made('own/a.so', {
-    calls: ['TRITONSERVER_Extra'], needs: ['libextra.so', 'libtritonserver.so'], flags: ['-Wl,-rpath,${ORIGIN}'],
+    calls: ['TRITONSERVER_Extra'],
+    needs: ['libextra.so', 'libtritonserver.so'],
+    flags: ['-Wl,-rpath,${ORIGIN}'],
   })
   expect(found(path)).toEqual([])
 })

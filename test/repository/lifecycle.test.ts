@@ -2,7 +2,16 @@
 
 import { execFile } from 'node:child_process'
 import {
-  cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, symlinkSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -134,27 +143,28 @@ test('R-24, R-25: a new version takes over; a broken one leaves the old version 
   await withServer(
     { modelRepository: repository, modelControlMode: 'explicit', loadModel: ['simple'] },
     async (server) => {
-    cpSync(join(model, '1'), join(model, '2'), { recursive: true })
-    await server.load('simple')
-    await until(() => server.index()[0]?.reason === 'unloaded')
-    expect(server.index()).toEqual([
-      { name: 'simple', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
-      { name: 'simple', version: '2', state: 'READY' },
-    ])
-    mkdirSync(join(model, '3'))
-    writeFileSync(join(model, '3/model.onnx'), 'junk')
-    for (let attempt = 0; attempt < 2; attempt += 1) {
-      expect(await failure(server.load('simple'))).toMatch(
+      cpSync(join(model, '1'), join(model, '2'), { recursive: true })
+      await server.load('simple')
+      await until(() => server.index()[0]?.reason === 'unloaded')
+      expect(server.index()).toEqual([
+        { name: 'simple', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
+        { name: 'simple', version: '2', state: 'READY' },
+      ])
+      mkdirSync(join(model, '3'))
+      writeFileSync(join(model, '3/model.onnx'), 'junk')
+      for (let attempt = 0; attempt < 2; attempt += 1) {
+        expect(await failure(server.load('simple'))).toMatch(
           /^INVALID_ARG load failed for model 'simple': version 3 is at UNAVAILABLE state: Internal: onnx runtime error 7: .*;\n$/s,
         )
-    }
-    expect(server.index()[2]).toMatchObject({ version: '3', state: 'UNAVAILABLE' })
-    expect(await sum(server)).toBe(3)
-    expect(await sum(server, '2')).toBe(3)
-    rmSync(join(model, '3'), { recursive: true })
-    await server.load('simple')
-    expect(await sum(server)).toBe(3)
-  })
+      }
+      expect(server.index()[2]).toMatchObject({ version: '3', state: 'UNAVAILABLE' })
+      expect(await sum(server)).toBe(3)
+      expect(await sum(server, '2')).toBe(3)
+      rmSync(join(model, '3'), { recursive: true })
+      await server.load('simple')
+      expect(await sum(server)).toBe(3)
+    },
+  )
 })
 
 test('R-34, R-35: a configuration or files in the request replace those on disk, for this load', () =>
@@ -284,10 +294,16 @@ test('R-35, R-37: an ensemble from files of a request waits for its composing mo
   explicit(async (server) => {
     const dims = (name: string): object[] => [{ name, data_type: 'TYPE_INT32', dims: [16] }]
     const step = {
-      model_name: 'simple', model_version: -1, input_map: { INPUT0: 'A', INPUT1: 'A' }, output_map: { OUTPUT0: 'B' },
+      model_name: 'simple',
+      model_version: -1,
+      input_map: { INPUT0: 'A', INPUT1: 'A' },
+      output_map: { OUTPUT0: 'B' },
     }
     const config = {
-      platform: 'ensemble', max_batch_size: 8, input: dims('A'), output: dims('B'),
+      platform: 'ensemble',
+      max_batch_size: 8,
+      input: dims('A'),
+      output: dims('B'),
       ensemble_scheduling: { step: [step] },
     }
     const load = (): Promise<void> =>
@@ -328,17 +344,20 @@ test('R-37: an impossible ensemble reports the reason, and is loaded once it is 
     ['missing', ['nobody A=A B=B'], 'ensemble missing contains models that are not available or ambiguous: nobody'],
     ['ring', ['ring A=A B=B'], 'circular dependency between ensembles: ring -> ... -> ring -> ring'],
     [
-      'onring', ['ring A=A B=B'],
+      'onring',
+      ['ring A=A B=B'],
       "ensemble 'onring' depends on 'ring' which is not valid. Model 'ring' failed with error: circular " +
         'dependency between ensembles: ring -> ... -> ring -> ring',
     ],
     [
-      'mapped', ['simple NOPE=A OUTPUT0=B'],
-      'in ensemble mapped, ensemble tensor A is mapping to non-existing input NOPE in model simple'
+      'mapped',
+      ['simple NOPE=A OUTPUT0=B'],
+      'in ensemble mapped, ensemble tensor A is mapping to non-existing input NOPE in model simple',
     ],
     [
-      'unmapped', ['simple INPUT0=A OUTPUT0=B'],
-      'in ensemble unmapped, input INPUT1 in model simple is not mapped to any ensemble tensors'
+      'unmapped',
+      ['simple INPUT0=A OUTPUT0=B'],
+      'in ensemble unmapped, input INPUT1 in model simple is not mapped to any ensemble tensors',
     ],
   ]
   for (const [name, steps] of refused) ensemble(repository, name, steps)
@@ -413,10 +432,17 @@ test('R-23 mode poll: a model that fails to load is logged once, and loaded agai
   const log = (line: string): void => void lines.push(line)
   const about = (name: string): string[] => lines.filter((line) => line.includes(`'${name}'`) || line.includes(name))
   const failed = async (server: Server): Promise<string[]> =>
-    (await server.metricsText()).split('\n').filter((line) => line.startsWith('nereid_versions_failed{')).sort()
+    (await server.metricsText())
+      .split('\n')
+      .filter((line) => line.startsWith('nereid_versions_failed{'))
+      .sort()
   await withServer(
     {
-      modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, exitOnError: false, logInfo: true,
+      modelRepository: repository,
+      modelControlMode: 'poll',
+      repositoryPollSecs: 0,
+      exitOnError: false,
+      logInfo: true,
       log,
     },
     async (server) => {
@@ -429,7 +455,8 @@ test('R-23 mode poll: a model that fails to load is logged once, and loaded agai
       ])
       expect(about('wrong')).toEqual([expect.stringContaining("Poll failed for model directory 'wrong'")])
       expect(await failed(server)).toEqual([
-        'nereid_versions_failed{model="bad"} 1', 'nereid_versions_failed{model="wrong"} 1',
+        'nereid_versions_failed{model="bad"} 1',
+        'nereid_versions_failed{model="wrong"} 1',
       ])
       writeFileSync(join(bad, '1/model.onnx'), 'other junk')
       await server.poll()
@@ -489,12 +516,13 @@ test('R-22 mode poll: a model that is renamed away and back is not unloaded', as
   await withServer(
     { modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log },
     async (server) => {
-    renameSync(there, away)
-    await server.poll()
-    expect(await sum(server)).toBe(3)
-    expect(lines.filter((line) => line.includes('gone from'))).toHaveLength(1)
-    expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
-  })
+      renameSync(there, away)
+      await server.poll()
+      expect(await sum(server)).toBe(3)
+      expect(lines.filter((line) => line.includes('gone from'))).toHaveLength(1)
+      expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
+    },
+  )
 })
 
 test('R-22 mode poll: models of an unreadable repository keep serving, and that is logged once', async () => {
@@ -506,34 +534,35 @@ test('R-22 mode poll: models of an unreadable repository keep serving, and that 
   await withServer(
     { modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log },
     async (server) => {
-    renameSync(repository, away)
-    for (let i = 0; i < 3; i += 1) await server.poll()
-    expect(await sum(server)).toBe(3)
-    expect(server.index()).toEqual([{ name: 'simple', version: '1', state: 'READY' }])
+      renameSync(repository, away)
+      for (let i = 0; i < 3; i += 1) await server.poll()
+      expect(await sum(server)).toBe(3)
+      expect(server.index()).toEqual([{ name: 'simple', version: '1', state: 'READY' }])
       expect(about()).toEqual([
         expect.stringMatching(
           /failed to read model repository '.*vanishing': ENOENT.*; the models that were loaded from it serve on"\n$/,
         ),
       ])
-    renameSync(away, repository)
-    await server.poll()
-    expect(await sum(server)).toBe(3)
-    expect(about().slice(1)).toEqual([expect.stringContaining(`model repository '${repository}' can be read again`)])
-    // When it is readable and empty, its models are gone.
-    rmSync(join(repository, 'simple'), { recursive: true })
-    await server.poll()
-    expect(server.model('simple').ready()).toBe(false)
-  })
+      renameSync(away, repository)
+      await server.poll()
+      expect(await sum(server)).toBe(3)
+      expect(about().slice(1)).toEqual([expect.stringContaining(`model repository '${repository}' can be read again`)])
+      // When it is readable and empty, its models are gone.
+      rmSync(join(repository, 'simple'), { recursive: true })
+      await server.poll()
+      expect(server.model('simple').ready()).toBe(false)
+    },
+  )
 })
 
 const otherDevice = existsSync('/dev/shm') && statSync('/dev/shm').dev !== statSync(tmpdir()).dev
 test.skipIf(!otherDevice)(
   'R-22 mode poll: the empty directory below an unmounted file system unloads nothing',
   async () => {
-  const [repository, mounted] = [join(ROOT, 'mounted'), mkdtempSync('/dev/shm/nereid-mounted-')]
-  onTestFinished(() => rmSync(mounted, { recursive: true }))
-  cpSync(join(REPO, 'simple'), join(mounted, 'simple'), { recursive: true })
-  // A link imitates the mount: its target is on another device.
+    const [repository, mounted] = [join(ROOT, 'mounted'), mkdtempSync('/dev/shm/nereid-mounted-')]
+    onTestFinished(() => rmSync(mounted, { recursive: true }))
+    cpSync(join(REPO, 'simple'), join(mounted, 'simple'), { recursive: true })
+    // A link imitates the mount: its target is on another device.
     symlinkSync(mounted, repository)
     const lines: string[] = []
     const log = (line: string): void => void lines.push(line)
@@ -583,7 +612,10 @@ test('strings go in and come out; ids, versions and shapes are echoed', () =>
       .infer({ id: 'r1', inputs: { INPUT0: { data: ['grüße', '', 'x'], shape: [1, 3] } } })
     expect(result.output('OUTPUT0').strings()).toEqual(['grüße', '', 'x'])
     expect([result.id, result.model, result.version, result.output('OUTPUT0').shape]).toEqual([
-      'r1', 'id_string', '1', [1, 3]
+      'r1',
+      'id_string',
+      '1',
+      [1, 3],
     ])
     const responses = []
     for await (const response of server.model('simple').stream({ inputs: { INPUT0: ones, INPUT1: twos } }))
@@ -627,14 +659,18 @@ test('onLog receives each record, and log receives the same as lines', async () 
   const lines: string[] = []
   const before = Date.now()
   const options = {
-    logInfo: true, hostPolicy: 'a,numa-node=0', onLog: (record: LogRecord) => void records.push(record),
+    logInfo: true,
+    hostPolicy: 'a,numa-node=0',
+    onLog: (record: LogRecord) => void records.push(record),
     log: (line: string) => void lines.push(line),
   }
   await withServer(options, async () => {
     expect(records).toHaveLength(lines.length)
     const loaded = records.find(({ message }) => message === "successfully loaded 'simple'")
     expect(loaded).toMatchObject({
-      level: 'info', file: expect.stringMatching(/^repository\.[jt]s$/), line: expect.any(Number),
+      level: 'info',
+      file: expect.stringMatching(/^repository\.[jt]s$/),
+      line: expect.any(Number),
     })
     expect(records.find(({ message }) => message.includes('not active'))?.level).toBe('warning')
     for (const { timeUs } of records) expect(timeUs / 1000).toBeGreaterThan(before - 1000)
@@ -662,6 +698,7 @@ test('with onLog nothing is written to the console', async () => {
     cwd: fileURLToPath(new URL('../..', import.meta.url)),
   })
   expect([said.stdout, said.stderr]).toEqual([
-    '["warning","accepted and not active in this release: host-policy"]\n', ''
+    '["warning","accepted and not active in this release: host-policy"]\n',
+    '',
   ])
 })

@@ -88,7 +88,9 @@ test('R-40 without namespaces the same two are unavailable, and no metric names 
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelNamespacing: false, exitOnError: false })
   expect(server.index()[0]).toEqual({
-    name: 'm', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories',
+    name: 'm',
+    state: 'UNAVAILABLE',
+    reason: 'model appears in two or more repositories',
   })
   expect(await server.metricsText()).not.toContain('namespace="')
   expect(await failure(() => ask(server, 'm'))).toBe("NOT_FOUND Request for unknown model: 'm' is not found")
@@ -102,7 +104,7 @@ test('R-40 an ensemble uses the models of its own repository first, else the onl
   expect(server.failures.map(({ model, reason }) => [model, reason.trimEnd()])).toEqual([
     [
       `${c}/torn`,
-      `load failed for model '${c}/torn': ensemble ${c}/torn contains models that are not available or ambiguous: m`
+      `load failed for model '${c}/torn': ensemble ${c}/torn contains models that are not available or ambiguous: m`,
     ],
   ])
   await ask(server, `${a}/own`)
@@ -139,7 +141,10 @@ test('R-40 a load by a name in several repositories loads each of them', async (
   )
   await server.load('e')
   expect(server.index().map(({ name, state }) => [name, state])).toEqual([
-    ['e', 'READY'], ['e', 'READY'], ['m', 'READY'], ['m', 'READY']
+    ['e', 'READY'],
+    ['e', 'READY'],
+    ['m', 'READY'],
+    ['m', 'READY'],
   ])
   for (const key of [`${a}/e`, `${b}/e`]) expect(await ask(server, key)).toBe(7)
   expect(await executions(server, 'm')).toEqual({ [a]: 1, [b]: 1 })

@@ -1,7 +1,15 @@
 /** Repositories in storage: download, cache, replacement, removal. The storage in memory can fail like a remote. */
 
 import {
-  existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, truncateSync, utimesSync, writeFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
@@ -14,8 +22,13 @@ import { MIB, Memory, ROOT, isClean, md5, objectsIn, setup, storage } from '../s
 test('models are directories once they are listed, and have files once they are loaded', async () => {
   const { store, memory, file, load, cacheDirectory } = await setup(
     storage({
-      'm/config.pbtxt': 'c', 'm/1/model.onnx': 'one', 'm/1/part/weights': 'w', 'ens/1/': '', 'n/1/x': 'x',
-      'beside.txt': '', '.git/x': '',
+      'm/config.pbtxt': 'c',
+      'm/1/model.onnx': 'one',
+      'm/1/part/weights': 'w',
+      'ens/1/': '',
+      'n/1/x': 'x',
+      'beside.txt': '',
+      '.git/x': '',
     }),
   )
   expect(readdirSync(store.directory)).toEqual(['ens', 'm', 'n'])
@@ -60,12 +73,23 @@ test('only changed objects are downloaded again, and readers of the old files co
 test('only selected versions are downloaded; the others have empty files of the same names', async () => {
   const { store, memory, file, refresh } = await setup(
     storage({
-      'm/config.pbtxt': 'c', 'm/labels.txt': 'l', 'm/configs/a.pbtxt': 'a', 'm/7': 'no version', 'm/01/x': 'x',
-      'm/1/model.onnx': 'one', 'm/2/model.savedmodel/deep/variables': 'two', 'm/2/': '', 'm/3/model': 'three',
+      'm/config.pbtxt': 'c',
+      'm/labels.txt': 'l',
+      'm/configs/a.pbtxt': 'a',
+      'm/7': 'no version',
+      'm/01/x': 'x',
+      'm/1/model.onnx': 'one',
+      'm/2/model.savedmodel/deep/variables': 'two',
+      'm/2/': '',
+      'm/3/model': 'three',
       'n/1/model': 'n',
     }),
   )
-  const names = (): string[] => memory.reads.splice(0).map(({ path }) => path).sort()
+  const names = (): string[] =>
+    memory.reads
+      .splice(0)
+      .map(({ path }) => path)
+      .sort()
   const seen: string[] = []
   const select = (versions: number[]) => (directory: string) => {
     seen.push(readFileSync(join(directory, 'config.pbtxt'), 'utf8'), ...readdirSync(directory).sort())
@@ -290,7 +314,9 @@ test('a missing bucket is logged once, and loaded models stay', async () => {
   expect(store.failure?.code).toBe('NOT_FOUND')
   memory.listFault = null
   expect([await refresh(), store.failure, lines.at(-1)]).toEqual([
-    'done', null, "info model repository 's3://bucket/models' can be read again"
+    'done',
+    null,
+    "info model repository 's3://bucket/models' can be read again",
   ])
   await store.close()
 })
@@ -474,7 +500,10 @@ test('an endless list is cancelled, and a model with too many objects is rejecte
   )
   memory.list = async function* () {
     yield Array.from({ length: MODEL_OBJECTS_MAX + 1 }, (_, i) => ({
-      path: `m/1/${i}`, size: 0, version: '1', md5: null,
+      path: `m/1/${i}`,
+      size: 0,
+      version: '1',
+      md5: null,
     }))
   }
   expect(await refresh()).toBe('done')
@@ -521,7 +550,7 @@ test('directories of ended processes are removed by the next one', async () => {
   expect(readdirSync(trees).sort()).toEqual(kept.map((path) => path.slice(trees.length + 1)).sort())
 })
 
-test('downloaded files are for reading, and the cache is its owner\'s', async () => {
+test("downloaded files are for reading, and the cache is its owner's", async () => {
   const { store, load, cacheDirectory } = await setup(storage({ 'm/1/model': 'x' }))
   await load('m')
   expect((statSync(join(store.directory, 'm/1/model')).mode & 0o777).toString(8)).toBe('444')

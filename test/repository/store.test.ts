@@ -1,7 +1,15 @@
 import { createHook } from 'node:async_hooks'
 import { execFileSync } from 'node:child_process'
 import {
-  chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -101,7 +109,12 @@ test('R-39: repositories are used once each, in byte-wise order; a name in two o
   const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '' })]
   expect(openRepositories([two, one, `${one}/`, two])).toEqual([one, two].sort())
   const places = placesOf([one, two])
-  expect(places.found(lines().log)).toEqual(new Map([['m', [join(one, 'm'), join(two, 'm')]], ['x', [join(one, 'x')]]]))
+  expect(places.found(lines().log)).toEqual(
+    new Map([
+      ['m', [join(one, 'm'), join(two, 'm')]],
+      ['x', [join(one, 'x')]],
+    ]),
+  )
   expect(places.directories('m')).toEqual([join(one, 'm'), join(two, 'm')])
   expect(places.directories('nope')).toEqual([])
 })
@@ -109,12 +122,23 @@ test('R-39: repositories are used once each, in byte-wise order; a name in two o
 test('R-40: a name that was assigned to a directory means only that one, and nothing if it is missing', () => {
   const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '', 'a/': '', 'b/': '', loose: '' })]
   const places = placesOf([one])
-  places.register(two, new Map([['given', 'a'], ['m', 'b'], ['x', 'nope'], ['file', 'loose']]))
+  places.register(
+    two,
+    new Map([
+      ['given', 'a'],
+      ['m', 'b'],
+      ['x', 'nope'],
+      ['file', 'loose'],
+    ]),
+  )
   const { log } = lines()
   expect(places.found(log)).toEqual(
     new Map([
-      ['a', [join(two, 'a')]], ['b', [join(two, 'b')]], ['given', [join(two, 'a')]],
-      ['m', [join(one, 'm'), join(two, 'b')]], ['x', [join(one, 'x')]]
+      ['a', [join(two, 'a')]],
+      ['b', [join(two, 'b')]],
+      ['given', [join(two, 'a')]],
+      ['m', [join(one, 'm'), join(two, 'b')]],
+      ['x', [join(one, 'x')]],
     ]),
   )
   rmSync(join(two, 'b'), { recursive: true })
@@ -123,8 +147,19 @@ test('R-40: a name that was assigned to a directory means only that one, and not
 
 test('R-04, R-05: which directories are versions', () => {
   const model = tree({
-    '1/': '', '10/': '', '2/': '', '0/': '', '01/': '', 'v1/': '', '3abc/': '', '-1/': '', 'warmup/': '',
-    'initial_state/': '', 'configs/': '', '4': 'file', '99999999999999999999/': '',
+    '1/': '',
+    '10/': '',
+    '2/': '',
+    '0/': '',
+    '01/': '',
+    'v1/': '',
+    '3abc/': '',
+    '-1/': '',
+    'warmup/': '',
+    'initial_state/': '',
+    'configs/': '',
+    '4': 'file',
+    '99999999999999999999/': '',
   })
   const { log, seen } = lines()
   expect([...findVersions(model, log)]).toEqual([0, 1, 2, 10].map((v) => [v, join(model, String(v))]))
@@ -259,7 +294,12 @@ test('override directories of ended processes are removed, all others stay', asy
 })
 
 test('R-35: an override directory holds exactly the given files', async () => {
-  const directory = await writeOverride(new Map([['1/model.onnx', Buffer.from('x')], ['labels.txt', Buffer.from('y')]]))
+  const directory = await writeOverride(
+    new Map([
+      ['1/model.onnx', Buffer.from('x')],
+      ['labels.txt', Buffer.from('y')],
+    ]),
+  )
   expect(readFileSync(join(directory, '1/model.onnx'), 'utf8')).toBe('x')
   expect(readFileSync(join(directory, 'labels.txt'), 'utf8')).toBe('y')
   rmSync(directory, { recursive: true })
@@ -279,13 +319,14 @@ test('one job of libuv writes a large file of a request; the JavaScript thread w
 test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])(
   'R-35: file:%s is rejected and leaves nothing behind',
   async (name) => {
-  const escaped = join(tmpdir(), 'x')
-  const before = existsSync(escaped)
-  expect(await laterFailure(writeOverride(new Map([[name, Buffer.from('x')]])))).toMatch(
-    /^INVALID_ARG Invalid file parameter 'file:.*' with normalized path '.*' must stay within model directory\.$/,
-  )
-  expect(existsSync(escaped)).toBe(before)
-})
+    const escaped = join(tmpdir(), 'x')
+    const before = existsSync(escaped)
+    expect(await laterFailure(writeOverride(new Map([[name, Buffer.from('x')]])))).toMatch(
+      /^INVALID_ARG Invalid file parameter 'file:.*' with normalized path '.*' must stay within model directory\.$/,
+    )
+    expect(existsSync(escaped)).toBe(before)
+  },
+)
 
 test('R-35: the number of files in a request is limited', async () => {
   const files = new Map(Array.from({ length: 1025 }, (_, i) => [`1/${i}`, Buffer.from('x')]))
@@ -316,8 +357,9 @@ test.each([
 test.each(['a', 'dots.in.name', 'name with space', 'percent%20name', '.hidden'])(
   'R-26: the name %j is fine',
   (name) => {
-  expect(() => requireSafeName(name)).not.toThrow()
-})
+    expect(() => requireSafeName(name)).not.toThrow()
+  },
+)
 
 test('R-38: rows of the index', () => {
   const states = new VersionStates()
@@ -325,13 +367,19 @@ test('R-38: rows of the index', () => {
   states.begin('b', 1, 'UNAVAILABLE', 'unloaded')
   states.begin('gone', 1, 'READY')
   const found = new Map([
-    ['dup', ['/1/dup', '/2/dup']], ['b', ['/1/b']], ['never', ['/1/never']], ['empty', ['/1/empty']]
+    ['dup', ['/1/dup', '/2/dup']],
+    ['b', ['/1/b']],
+    ['never', ['/1/never']],
+    ['empty', ['/1/empty']],
   ])
   const attempted = new Set(['b', 'empty'])
   const duplicate = { name: 'dup', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' }
   const ready = { name: 'b', version: '2', state: 'READY' }
   expect(states.index(found, attempted, false)).toEqual([
-    { name: 'b', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' }, ready, duplicate, { name: 'never' },
+    { name: 'b', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
+    ready,
+    duplicate,
+    { name: 'never' },
   ])
   expect(states.index(found, attempted, true)).toEqual([ready, duplicate])
   expect(JSON.stringify(states.index(new Map([['b', ['/1/b']]]), attempted, false)[0])).toBe(
@@ -388,12 +436,14 @@ test('the limit of parallel tasks holds, and all of them run', async () => {
 test('an exclusive task waits for running ones, and later ones wait for it', async () => {
   const lock = new SharedLock()
   const log: string[] = []
-  const task = (name: string, fails = false) => async (): Promise<void> => {
-    log.push(`+${name}`)
-    await new Promise((done) => setImmediate(done))
-    log.push(`-${name}`)
-    if (fails) throw new Error(name)
-  }
+  const task =
+    (name: string, fails = false) =>
+    async (): Promise<void> => {
+      log.push(`+${name}`)
+      await new Promise((done) => setImmediate(done))
+      log.push(`-${name}`)
+      if (fails) throw new Error(name)
+    }
   await Promise.allSettled([
     lock.shared(task('a')),
     lock.shared(task('b', true)),
@@ -415,7 +465,10 @@ test('settings of a backend: its own override global ones, later ones earlier on
     { backend: 'python', key: 'c', value: '5' },
   ]
   const settings = { backendConfig } as Parameters<typeof settingsOf>[0]
-  expect(settingsOf(settings, 'onnxruntime')).toEqual([{ key: 'a', value: '1' }, { key: 'b', value: '4' }])
+  expect(settingsOf(settings, 'onnxruntime')).toEqual([
+    { key: 'a', value: '1' },
+    { key: 'b', value: '4' },
+  ])
 })
 
 test('fields without effect are named in one line, except for defaults', () => {
@@ -466,7 +519,8 @@ test('R-13: a runtime other than the own library of the backend is rejected, wit
 
 test('R-34, R-35: load parameters', () => {
   const { config, files } = readLoadParameters(
-    { config: '{}', 'file:1/m': Buffer.from('abc').toString('base64') }, 'http',
+    { config: '{}', 'file:1/m': Buffer.from('abc').toString('base64') },
+    'http',
   )
   expect(config).toBe('{}')
   expect([...files].map(([path, bytes]) => [path, Buffer.from(bytes).toString()])).toEqual([['1/m', 'abc']])

@@ -56,7 +56,9 @@ async function serving(models: Record<string, Tree>): Promise<Server> {
 
 /** Rows of features, and the framework's prediction for each. */
 function rowsOf(name: string): { features: number[][]; predictions: number[][] } {
-  const lines = readFileSync(join(MODELS, `${name}.rows`), 'utf8').trimEnd().split('\n')
+  const lines = readFileSync(join(MODELS, `${name}.rows`), 'utf8')
+    .trimEnd()
+    .split('\n')
   const numbers = (text = ''): number[] =>
     text.split(' ').map((word) => ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[word] ?? Number(word))
   return {
@@ -124,13 +126,21 @@ test('a configuration only needs its parameters: inputs and outputs are read fro
     return [input.map((t) => [t.name, t.dims.map(Number)]), output.map((t) => [t.name, t.dims.map(Number)])]
   })
   const x = [['input__0', [5]]]
-  expect(columns).toEqual([[x, [['output__0', [1]]]], [x, [['output__0', [2]]]], [x, [['output__0', [3]]]]])
+  expect(columns).toEqual([
+    [x, [['output__0', [1]]]],
+    [x, [['output__0', [2]]]],
+    [x, [['output__0', [3]]]],
+  ])
 })
 
 test('classifiers return a class, by their threshold, or probabilities of one class or both', async () => {
   const binary = { of: 'logistic.json' }
   const old = {
-    output_class: 'true', threshold: '0.7', algo: 'ALGO_AUTO', storage_type: 'AUTO', blocks_per_sm: '0',
+    output_class: 'true',
+    threshold: '0.7',
+    algo: 'ALGO_AUTO',
+    storage_type: 'AUTO',
+    blocks_per_sm: '0',
     use_experimental_optimizations: 'true',
   }
   const probabilities = { is_classifier: 'true', predict_proba: 'true' }
@@ -155,7 +165,11 @@ test('classifiers return a class, by their threshold, or probabilities of one cl
   expect(await ask(server, 'low', features)).toEqual(p.map((value) => [Number(value > 0.3)]))
   expect(await ask(server, 'old', features)).toEqual(p.map((value) => [Number(value > 0.7)]))
   expectNear(await ask(server, 'one', features), predictions, 'one')
-  expectNear(await ask(server, 'both', features), p.map((value) => [1 - value, value]), 'both')
+  expectNear(
+    await ask(server, 'both', features),
+    p.map((value) => [1 - value, value]),
+    'both',
+  )
   const many = rowsOf('softprob')
   expect(await ask(server, 'classes', many.features)).toEqual(
     many.predictions.map((row) => [row.indexOf(Math.max(...row))]),
@@ -191,7 +205,10 @@ test('a tree of 1,000 comparisons in a row is served', async () => {
   const nodes = Array.from({ length: 2001 }, (_, i) => i)
   const child = (side: number) => nodes.map((i) => (i % 2 === 0 && i < 2000 ? i + side : -1))
   const tree = {
-    left_children: child(1), right_children: child(2), split_indices: nodes.map(() => 0), split_conditions: nodes,
+    left_children: child(1),
+    right_children: child(2),
+    split_indices: nodes.map(() => 0),
+    split_conditions: nodes,
     default_left: nodes.map(() => 0),
   }
   const learner = {
@@ -220,7 +237,11 @@ test('the page has the treelite that wrote the checkpoints of the tests; only th
   for (const version of new Set(versions)) expect(page).toContain(`| 4 | are read | ${version}, in the tests;`)
   const bytes = readFileSync(join(MODELS, 'tl_logistic.tl'))
   const root = join(ROOT, 'versions')
-  for (const [major, minor] of [[3, 9], [4, 0], [5, 0]] as const) {
+  for (const [major, minor] of [
+    [3, 9],
+    [4, 0],
+    [5, 0],
+  ] as const) {
     const directory = join(root, `of_${major}`)
     mkdirSync(join(directory, '1'), { recursive: true })
     bytes.writeInt32LE(major, 0)
@@ -242,7 +263,9 @@ test('unsupported models fail to load with the reason', async () => {
     type: { of: 'squared.json', parameters: { model_type: 'catboost' } },
     threads: { of: 'squared.json', parameters: { cpu_nthread: '2147483647' } },
     other: {
-      of: 'squared.ubj', parameters: { model_type: 'xgboost' }, config: 'default_model_filename: "xgboost.ubj"',
+      of: 'squared.ubj',
+      parameters: { model_type: 'xgboost' },
+      config: 'default_model_filename: "xgboost.ubj"',
     },
     absent: { of: 'squared.ubj', parameters: { model_type: 'xgboost_json' } },
     shap: {
@@ -287,7 +310,8 @@ test('several threads evaluate a request of many rows, each row as one thread do
   const rows = 2 ** 20 + 1
   const of = { of: 'count_poisson.json', maxBatchSize: rows }
   const server = await serving({
-    one: { ...of, parameters: { cpu_nthread: '1' } }, many: { ...of, parameters: { cpu_nthread: '5' } },
+    one: { ...of, parameters: { cpu_nthread: '1' } },
+    many: { ...of, parameters: { cpu_nthread: '5' } },
   })
   const { features, predictions } = rowsOf('count_poisson')
   const pattern = Float32Array.from(features.flat())

@@ -88,7 +88,9 @@ function strategy(...path: string[]): string {
 
 async function withServer(flags: string[], use: (server: TestServer) => Promise<void>): Promise<void> {
   const server = await TestServer.start(repository, [
-    `--backend-directory=${backends}`, `--backend-config=python,python-executable=${PYTHON}`, ...flags,
+    `--backend-directory=${backends}`,
+    `--backend-config=python,python-executable=${PYTHON}`,
+    ...flags,
   ])
   try {
     await use(server)
@@ -112,7 +114,9 @@ async function ask(server: TestServer, name: string, value: string): Promise<{ v
 /** Executions of a model by their rows. */
 async function executions(server: TestServer, name: string): Promise<Record<string, number>> {
   const response = await fetch(`${server.url}/v2/models/${name}/stats`)
-  const { model_stats: [stats] } = (await response.json()) as {
+  const {
+    model_stats: [stats],
+  } = (await response.json()) as {
     model_stats: { batch_stats: { batch_size: number; compute_infer: { count: number } }[] }[]
   }
   return Object.fromEntries((stats?.batch_stats ?? []).map((of) => [of.batch_size, of.compute_infer.count]))
@@ -122,33 +126,39 @@ async function executions(server: TestServer, name: string): Promise<Record<stri
 const VALUES = ['a', 'b', 'c', 'd', 'e'].map((letter) => letter.repeat(12))
 
 test.each([
-  ['identity', '--strict-batching-delay=true'], ['identity', '--strict-batching-delay=false'],
-  ['python', '--strict-batching-delay=true'], ['javascript', '--strict-batching-delay=true'],
-])('a library divides the requests of %s with %s, and ends a batch before its delay', async (backend, flag) => {
-  // The first request waits in the queue as well, behind one that runs.
-  const slow = backend === 'identity' ? parameter('execute_delay_ms', '200') : ''
-  const directory = model('m', { backend, more: slow })
-  strategy(directory, 'batchstrategy.so')
-  await withServer([flag], async (server) => {
-    expect(server.output()).toContain(
-      `Loading custom batching strategy library ${directory}/batchstrategy.so for model m`,
-    )
-    const answers = await Promise.all(VALUES.map((value) => ask(server, 'm', value)))
-    expect(answers.map(({ value }) => value)).toEqual(VALUES)
-    const by = await executions(server, 'm')
-    const sizes = Object.entries(by).flatMap(([rows, count]) => Array.from({ length: count }, () => Number(rows)))
-    expect(Math.max(...sizes), JSON.stringify(by)).toBe(2)
-    expect(sizes.reduce((sum, rows) => sum + rows, 0)).toBe(5)
-    const early = answers.filter(({ ms }) => ms < DELAY_MS - 200)
-    expect(early.length, JSON.stringify(answers)).toBeGreaterThanOrEqual(4)
-    if (flag === '--strict-batching-delay=true') {
-      expect(by).toEqual({ 1: 1, 2: 2 })
-      expect(early).toHaveLength(4)
-    }
-  })
-  const events = readFileSync(join(directory, 'events.log'), 'utf8')
-  expect(events).toMatch(/BatcherInitialize.*m[^]*Include.*16 yes[^]*Include.*16 no[^]*BatcherFinalize/)
-}, 60_000)
+  ['identity', '--strict-batching-delay=true'],
+  ['identity', '--strict-batching-delay=false'],
+  ['python', '--strict-batching-delay=true'],
+  ['javascript', '--strict-batching-delay=true'],
+])(
+  'a library divides the requests of %s with %s, and ends a batch before its delay',
+  async (backend, flag) => {
+    // The first request waits in the queue as well, behind one that runs.
+    const slow = backend === 'identity' ? parameter('execute_delay_ms', '200') : ''
+    const directory = model('m', { backend, more: slow })
+    strategy(directory, 'batchstrategy.so')
+    await withServer([flag], async (server) => {
+      expect(server.output()).toContain(
+        `Loading custom batching strategy library ${directory}/batchstrategy.so for model m`,
+      )
+      const answers = await Promise.all(VALUES.map((value) => ask(server, 'm', value)))
+      expect(answers.map(({ value }) => value)).toEqual(VALUES)
+      const by = await executions(server, 'm')
+      const sizes = Object.entries(by).flatMap(([rows, count]) => Array.from({ length: count }, () => Number(rows)))
+      expect(Math.max(...sizes), JSON.stringify(by)).toBe(2)
+      expect(sizes.reduce((sum, rows) => sum + rows, 0)).toBe(5)
+      const early = answers.filter(({ ms }) => ms < DELAY_MS - 200)
+      expect(early.length, JSON.stringify(answers)).toBeGreaterThanOrEqual(4)
+      if (flag === '--strict-batching-delay=true') {
+        expect(by).toEqual({ 1: 1, 2: 2 })
+        expect(early).toHaveLength(4)
+      }
+    })
+    const events = readFileSync(join(directory, 'events.log'), 'utf8')
+    expect(events).toMatch(/BatcherInitialize.*m[^]*Include.*16 yes[^]*Include.*16 no[^]*BatcherFinalize/)
+  },
+  60_000,
+)
 
 test('a library is found beside the backend, beside the version, and by a parameter', async () => {
   model('installed', { delayMs: 0 })

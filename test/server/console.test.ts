@@ -118,18 +118,32 @@ test('a page sees the server at once, and each change within two seconds', async
   expect(stream.response.headers['cache-control']).toBe('no-store')
   const hello = await stream.event('hello')
   expect(hello).toMatchObject({
-    server: { name: 'triton', version: '2.73.0' }, explicit: true,
+    server: { name: 'triton', version: '2.73.0' },
+    explicit: true,
     may: { load: true, logging: true, trace: true, logs: true, infer: true },
   })
   expect(await stream.event('index')).toEqual([{ name: 'first', version: '1', state: 'READY' }, { name: 'second' }])
   const now = await stream.event('now')
   expect(now).toMatchObject({
-    ready: true, draining: false, waiting: 0, running: 0, accepted: 0, answered: 0, devices: [],
+    ready: true,
+    draining: false,
+    waiting: 0,
+    running: 0,
+    accepted: 0,
+    answered: 0,
+    devices: [],
     failed: { client: 0, model: 0, server: 0, environment: 0 },
   })
   expect(now.models).toHaveLength(1)
   expect(now.models[0]).toMatchObject({
-    name: 'first', version: '1', waiting: 0, running: 0, instances: 1, oldest_ms: 0, process_bytes: 0, device_bytes: 0,
+    name: 'first',
+    version: '1',
+    waiting: 0,
+    running: 0,
+    instances: 1,
+    oldest_ms: 0,
+    process_bytes: 0,
+    device_bytes: 0,
   })
   expect(await stream.event('slowest')).toEqual({ minutes: 15, slowest: [], failed: [] })
   const log = await stream.event<{ lines: { message: string; level: string; time_ms: number }[] }>('log')
@@ -171,7 +185,11 @@ test('its page changes the server; a page of another site that leads here does n
     })
   const own = `localhost:${String(server.httpPort)}`
   expect(await load({ Host: own, Origin: `http://${own}` })).toBe(200)
-  for (const [host, origin] of [[own, 'http://evil.example'], ['evil.example', 'http://evil.example'], [own, 'null']])
+  for (const [host, origin] of [
+    [own, 'http://evil.example'],
+    ['evil.example', 'http://evil.example'],
+    [own, 'null'],
+  ])
     expect(await load({ Host: host ?? '', Origin: origin ?? '' }), `${String(host)} ${String(origin)}`).toBe(403)
 })
 
@@ -205,7 +223,8 @@ test('a key sees its models and what it may do, nothing counts as forbidden, and
   const file = join(root, 'keys.json')
   const make = (...args: string[]): string =>
     execFileSync(process.execPath, [join(ROOT, 'dist/cli/main.js'), 'key', file, ...args], {
-      encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'],
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
     }).trim()
   const [all, some] = [make('--name=all', '--scope=all'), make('--name=some', '--scope=statistics:first')]
   const flags = ['--model-control-mode=explicit', '--load-model=*', `--keys-file=${file}`]
@@ -215,7 +234,11 @@ test('a key sees its models and what it may do, nothing counts as forbidden, and
   expect((await whole.event('now')).models.map(({ name }) => name)).toEqual(['first', 'second'])
   expect((await part.event('now')).models.map(({ name }) => name)).toEqual(['first'])
   expect((await part.event('hello'))['may']).toEqual({
-    load: false, logging: false, trace: false, logs: false, infer: false,
+    load: false,
+    logging: false,
+    trace: false,
+    logs: false,
+    infer: false,
   })
   expect((await part.event('hello'))['grpc_port']).toBe(other.grpcPort)
   expect(part.events.map(({ name }) => name)).not.toContain('log')

@@ -51,37 +51,58 @@ const NAMES = [...LONG, 'explicit', 'broken', 'broken_start', 'cache', 'restrict
 test.each(suites.filter(({ name }) => NAMES.includes(name)))(
   '$name: recorded gRPC calls get the same responses through grpc-js',
   async ({ name, repo, flags }) => {
-  const [http = 0, grpc = 0, metrics = 0] = await freePorts(3)
-  const repository = join(work, 'models', repo)
-  const more = ['--exit-on-error=false', ...(['main', 'forward'].includes(name) ? ['--strict-readiness=false'] : [])]
+    const [http = 0, grpc = 0, metrics = 0] = await freePorts(3)
+    const repository = join(work, 'models', repo)
+    const more = ['--exit-on-error=false', ...(['main', 'forward'].includes(name) ? ['--strict-readiness=false'] : [])]
     const parsed = parseArguments([
-      `--model-repository=${repository}`, ...more, ...flags.map((flag) => flag.replace('{work}', work))
+      `--model-repository=${repository}`,
+      ...more,
+      ...flags.map((flag) => flag.replace('{work}', work)),
     ])
     const given = Object.fromEntries(
       [...parsed.given.keys()].map((flag) => [optionName(flag), parsed.options[optionName(flag)]]),
     )
-  const [address, logInfo] = ['127.0.0.1', true]
+    const [address, logInfo] = ['127.0.0.1', true]
     const server = await Server.start({
-      ...given, http: { address, port: http }, metrics: { address, port: metrics }, logInfo, log: () => {},
+      ...given,
+      http: { address, port: http },
+      metrics: { address, port: metrics },
+      logInfo,
+      log: () => {},
     } as unknown as ServerOptions)
-  const outer = await outerServer(server, { port: grpc })
-  const report = join(work, `${name}.json`)
-  const at = (port: number): string => `127.0.0.1:${port}`
+    const outer = await outerServer(server, { port: grpc })
+    const report = join(work, `${name}.json`)
+    const at = (port: number): string => `127.0.0.1:${port}`
     const said = await python(
-      'replay.py', '--http', at(http), '--grpc', outer.address, '--metrics', at(metrics), '--suite', name, '--repo',
-      repository, '--work', work, '--report', report,
+      'replay.py',
+      '--http',
+      at(http),
+      '--grpc',
+      outer.address,
+      '--metrics',
+      at(metrics),
+      '--suite',
+      name,
+      '--repo',
+      repository,
+      '--work',
+      work,
+      '--report',
+      report,
     )
-  outer.end()
-  await server.stop()
+    outer.end()
+    await server.stop()
     const { suites: results } = JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null')) as {
       suites: Record<string, { passed: number; mismatches: Record<string, { differences: string[] }> }>
     }
-  const { passed = 0, mismatches = {} } = results[name] ?? {}
-  expect(passed, said).toBeGreaterThan(0)
-  const known = listed('known-differences.json', name)
+    const { passed = 0, mismatches = {} } = results[name] ?? {}
+    expect(passed, said).toBeGreaterThan(0)
+    const known = listed('known-differences.json', name)
     const isKnown = (id: string): boolean =>
       known.some((one) => (one.endsWith('*') ? id.startsWith(one.slice(0, -1)) : one === id))
-  const differ = Object.keys(mismatches).filter((id) => !isKnown(id))
-  const why = differ.map((id) => `${id}: ${mismatches[id]?.differences.join('; ').slice(0, 300)}`).join('\n')
-  expect(differ.toSorted(), why).toEqual(listed('embed-differences.json', name).toSorted())
-}, 600_000)
+    const differ = Object.keys(mismatches).filter((id) => !isKnown(id))
+    const why = differ.map((id) => `${id}: ${mismatches[id]?.differences.join('; ').slice(0, 300)}`).join('\n')
+    expect(differ.toSorted(), why).toEqual(listed('embed-differences.json', name).toSorted())
+  },
+  600_000,
+)

@@ -19,7 +19,10 @@ let client: BytesClient
 
 beforeAll(async () => {
   server = await Server.start({
-    modelRepository: models.path('main'), strictReadiness: false, grpc: { address: '127.0.0.1' }, exitOnError: false,
+    modelRepository: models.path('main'),
+    strictReadiness: false,
+    grpc: { address: '127.0.0.1' },
+    exitOnError: false,
     grpcRestrictedProtocol: ['model-config:secret=sesame'],
   })
   outer = await outerServer(server)
@@ -57,7 +60,9 @@ test('the methods are those of the published services', () => {
   })
   const { definition, implementation } = grpcService(server)
   const ours = Object.values(definition).map(({ path, requestStream, responseStream }) => [
-    path, requestStream, responseStream
+    path,
+    requestStream,
+    responseStream,
   ])
   expect(ours.toSorted()).toEqual(published.toSorted())
   expect(Object.keys(implementation)).toEqual(Object.keys(definition))
@@ -113,7 +118,8 @@ const told = ({ messages, ...answer }: Answer): object => ({
 
 test.each(CASES)('%s responds as on the port (%#)', async (method, sent, fields = {}) => {
   const [mine, theirs] = [
-    await client.unary(INFERENCE + method, sent, { fields }), await own.unary(INFERENCE + method, sent, { fields })
+    await client.unary(INFERENCE + method, sent, { fields }),
+    await own.unary(INFERENCE + method, sent, { fields }),
   ]
   expect(told(mine)).toEqual(told(theirs))
 })
@@ -136,7 +142,7 @@ const STREAMS: [string, Buffer[], Record<string, string>?][] = [
 test.each(STREAMS)('a stream with %s responds as on the port', async (_, sent, fields = {}) => {
   const [mine, theirs] = [
     await client.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields }),
-    await own.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields })
+    await own.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields }),
   ]
   expect(told(mine)).toEqual(told(theirs))
 })
@@ -193,7 +199,8 @@ test('a health watch reports the state at once, and the end of the server', asyn
   await ended
   expect(seen).toEqual(['0801', '0802'])
   expect(await watcher.unary(`${INFERENCE}ServerLive`, message())).toMatchObject({
-    code: 'UNAVAILABLE', details: 'Server exiting',
+    code: 'UNAVAILABLE',
+    details: 'Server exiting',
   })
   watcher.close()
   front.end()
@@ -223,11 +230,17 @@ describe('attacks', () => {
     const session = connect(`http://${outer.address}`)
     for (const method of ['ModelInfer', 'ModelStreamInfer']) {
       for (const bytes of [
-        Buffer.alloc(0), Buffer.from([0, 0, 0]), Buffer.alloc(40, 0xff),
-        Buffer.concat([Buffer.from([1, 0, 0, 0, 4]), Buffer.alloc(4)]), framed(simple(1)).subarray(0, 20)
+        Buffer.alloc(0),
+        Buffer.from([0, 0, 0]),
+        Buffer.alloc(40, 0xff),
+        Buffer.concat([Buffer.from([1, 0, 0, 0, 4]), Buffer.alloc(4)]),
+        framed(simple(1)).subarray(0, 20),
       ]) {
         const call = session.request({
-          ':method': 'POST', ':path': INFERENCE + method, 'content-type': 'application/grpc', te: 'trailers',
+          ':method': 'POST',
+          ':path': INFERENCE + method,
+          'content-type': 'application/grpc',
+          te: 'trailers',
         })
         call.on('error', () => {})
         call.resume()
@@ -245,7 +258,10 @@ describe('attacks', () => {
   test('a client that never reads holds a bounded number of responses, and others are served', async () => {
     const session = connect(`http://${outer.address}`)
     const call = session.request({
-      ':method': 'POST', ':path': `${INFERENCE}ModelStreamInfer`, 'content-type': 'application/grpc', te: 'trailers',
+      ':method': 'POST',
+      ':path': `${INFERENCE}ModelStreamInfer`,
+      'content-type': 'application/grpc',
+      te: 'trailers',
     })
     call.on('error', () => {})
     const before = process.memoryUsage().rss
@@ -254,7 +270,8 @@ describe('attacks', () => {
     let taken = 0
     const drained = (): Promise<boolean> =>
       Promise.race([
-        new Promise<boolean>((resolve) => void call.once('drain', () => resolve(true))), sleep(1500, false)
+        new Promise<boolean>((resolve) => void call.once('drain', () => resolve(true))),
+        sleep(1500, false),
       ])
     while (taken < 400 && (call.write(huge) || (await drained()))) taken += 1
     // The outer server applies back pressure: the messages stay with the client and in windows.

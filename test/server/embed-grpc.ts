@@ -23,7 +23,9 @@ export const ANY_SIZE = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_
 export async function outerServer(
   server: Server,
   {
-    channel = ANY_SIZE, service = {}, port = 0,
+    channel = ANY_SIZE,
+    service = {},
+    port = 0,
   }: { channel?: ChannelOptions; service?: GrpcOptions; port?: number } = {},
 ): Promise<{ address: string; end: () => void }> {
   const outer = new GrpcServer(channel)
@@ -59,7 +61,9 @@ function answerOf({ code, details, metadata }: StatusObject | ServiceError, mess
     ([name]) => !['content-type', 'date', 'grpc-encoding', 'grpc-accept-encoding'].includes(name),
   )
   return {
-    code: status[code], details: code === status.OK ? '' : details, messages,
+    code: status[code],
+    details: code === status.OK ? '' : details,
+    messages,
     trailers: Object.fromEntries(ours.map(([name, value]) => [name, String(value)])),
   }
 }
@@ -70,18 +74,26 @@ export class BytesClient {
 
   constructor(address: string, options: ChannelOptions = {}) {
     this.#client = new Client(address, credentials.createInsecure(), {
-      ...ANY_SIZE, 'grpc.use_local_subchannel_pool': 1, ...options,
+      ...ANY_SIZE,
+      'grpc.use_local_subchannel_pool': 1,
+      ...options,
     })
   }
 
   async unary(
-    path: string, message: Buffer,
+    path: string,
+    message: Buffer,
     { fields = {}, deadlineMs = 30_000 }: { fields?: Record<string, string>; deadlineMs?: number } = {},
   ): Promise<Answer> {
     return await new Promise((resolve) => {
       const messages: Buffer[] = []
       const call = this.#client.makeUnaryRequest(
-        path, same, same, message, metadataOf(fields), { deadline: Date.now() + deadlineMs },
+        path,
+        same,
+        same,
+        message,
+        metadataOf(fields),
+        { deadline: Date.now() + deadlineMs },
         (_error, answer) => answer !== undefined && messages.push(answer),
       )
       call.on('status', (ended) => resolve(answerOf(ended, messages)))
@@ -90,7 +102,8 @@ export class BytesClient {
 
   /** Sends all messages and half-closes. */
   async stream(
-    path: string, sent: Buffer[],
+    path: string,
+    sent: Buffer[],
     { fields = {}, deadlineMs = 30_000 }: { fields?: Record<string, string>; deadlineMs?: number } = {},
   ): Promise<Answer> {
     const call = this.open(path, fields, deadlineMs)
@@ -126,7 +139,14 @@ export const int32 = (...values: number[]): Buffer => Buffer.from(Int32Array.fro
 
 export const simple = (n: number, id = ''): Buffer => {
   const row = int32(...Array.from({ length: 16 }, () => n))
-  return inferMessage('simple', [['INPUT0', 'INT32', [1, 16], row], ['INPUT1', 'INT32', [1, 16], row]], id)
+  return inferMessage(
+    'simple',
+    [
+      ['INPUT0', 'INT32', [1, 16], row],
+      ['INPUT1', 'INT32', [1, 16], row],
+    ],
+    id,
+  )
 }
 
 /** A request to the decoupled model, which returns each value after its delay in ms. */

@@ -136,7 +136,11 @@ test('a caller with an unknown address is logged as unknown, even if rejected', 
   )
   expect(response.status).toBe(403)
   expect(await audit.next()).toMatchObject({
-    peer: 'unknown', origin: 'embed', verb: 'log_update', status: 403, code: 'PERMISSION_DENIED',
+    peer: 'unknown',
+    origin: 'embed',
+    verb: 'log_update',
+    status: 403,
+    code: 'PERMISSION_DENIED',
   })
 })
 
@@ -146,7 +150,13 @@ test('a gRPC call has audit lines too', async () => {
   await client.unary(`${INFERENCE}RepositoryModelUnload`, message([2, 'nope']))
   const [load, unload] = (await audit.take(2)) as [Line, Line]
   expect(load).toMatchObject({
-    peer: LOOPBACK, origin: 'embed', protocol: 'grpc', verb: 'load', model: 'simple', grpc_status: 0, parameters: {},
+    peer: LOOPBACK,
+    origin: 'embed',
+    protocol: 'grpc',
+    verb: 'load',
+    model: 'simple',
+    grpc_status: 0,
+    parameters: {},
   })
   expect(unload).toMatchObject({ origin: 'embed', protocol: 'grpc', verb: 'unload', model: 'nope' })
   expect((await client.unary(`${INFERENCE}ModelInfer`, simple(3, 'a'))).code).toBe('OK')
@@ -155,15 +165,25 @@ test('a gRPC call has audit lines too', async () => {
   )
   const lines = (await access.take(6)).slice(2)
   expect(lines[0]).toMatchObject({
-    peer: LOOPBACK, origin: 'embed', path: `${INFERENCE}ModelInfer`, model: 'simple', id: 'a', grpc_status: 0, batch: 1,
+    peer: LOOPBACK,
+    origin: 'embed',
+    path: `${INFERENCE}ModelInfer`,
+    model: 'simple',
+    id: 'a',
+    grpc_status: 0,
+    batch: 1,
   })
   expect(
     lines.filter((line) => line['in_stream'] === true).map((line) => [line['id'], line['origin'], line['grpc_status']]),
   ).toEqual([
-    ['b', 'embed', 0], ['c', 'embed', 0]
+    ['b', 'embed', 0],
+    ['c', 'embed', 0],
   ])
   expect(lines.at(-1)).toMatchObject({
-    path: `${INFERENCE}ModelStreamInfer`, origin: 'embed', requests: 2, grpc_status: 0,
+    path: `${INFERENCE}ModelStreamInfer`,
+    origin: 'embed',
+    requests: 2,
+    grpc_status: 0,
   })
 })
 
@@ -197,7 +217,8 @@ test('an event stream has its line at its end, and shows whether the client disc
   const events = async (delay: number): Promise<Response> =>
     await fetchHandler(server)(
       new Request('http://a/v2/models/repeat/generate_stream', {
-        method: 'POST', body: `{"IN":[1,2],"DELAY":[0,${delay}],"WAIT":0}`,
+        method: 'POST',
+        body: `{"IN":[1,2],"DELAY":[0,${delay}],"WAIT":0}`,
       }),
     )
   await (await events(0)).text()
@@ -211,13 +232,12 @@ test('an event stream has its line at its end, and shows whether the client disc
 
 test('calls of the program itself have no line, and lines are counted', async () => {
   await server.load('simple')
-  await server
-    .model('simple')
-    .infer({
-      inputs: {
-        INPUT0: { data: new Int32Array(16), shape: [1, 16] }, INPUT1: { data: new Int32Array(16), shape: [1, 16] },
-      },
-    })
+  await server.model('simple').infer({
+    inputs: {
+      INPUT0: { data: new Int32Array(16), shape: [1, 16] },
+      INPUT1: { data: new Int32Array(16), shape: [1, 16] },
+    },
+  })
   await answer(url, 'POST', LOAD)
   expect(await audit.next()).toMatchObject({ origin: 'embed', verb: 'load' })
   expect(Number(/^nereid_audit_log_lines_total (\d+)/m.exec(await server.metricsText())?.[1])).toBeGreaterThan(10)
@@ -226,7 +246,9 @@ test('calls of the program itself have no line, and lines are counted', async ()
 test('a server without ports writes pending lines at its end, and reports unwritable logs at its start', async () => {
   const path = join(at, 'portless.log')
   const other = await Server.start({
-    modelRepository: models.path('small'), modelControlMode: 'explicit', auditLog: path,
+    modelRepository: models.path('small'),
+    modelControlMode: 'explicit',
+    auditLog: path,
   })
   expect(
     (await fetchHandler(other)(new Request(`http://a${LOAD}`, { method: 'POST' }), { peer: '[2001:db8::1]:7' })).status,

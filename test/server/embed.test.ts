@@ -27,7 +27,10 @@ async function listening(listener: RequestListener): Promise<[HttpServer, string
 
 beforeAll(async () => {
   server = await Server.start({
-    modelRepository: models.path('main'), strictReadiness: false, http: { address: '127.0.0.1' }, exitOnError: false,
+    modelRepository: models.path('main'),
+    strictReadiness: false,
+    http: { address: '127.0.0.1' },
+    exitOnError: false,
   })
   own = `http://127.0.0.1:${server.ports.http}`
   ;[outer, url] = await listening(httpHandler(server))
@@ -54,15 +57,20 @@ test.each(
   const handle = fetchHandler(server)
   const response = await handle(
     new Request(`http://a${path}`, {
-      method, headers: headers ?? {}, ...(body === undefined ? {} : { body: new Uint8Array(Buffer.from(body)) }),
+      method,
+      headers: headers ?? {},
+      ...(body === undefined ? {} : { body: new Uint8Array(Buffer.from(body)) }),
     }),
     { peer: '127.0.0.1:1', local: '127.0.0.1:2' },
   )
   const theirs = await answer(own, method, path, {
-    ...(headers === undefined ? {} : { headers }), ...(body === undefined ? {} : { body }),
+    ...(headers === undefined ? {} : { headers }),
+    ...(body === undefined ? {} : { body }),
   })
   expect([
-    response.status, response.headers.get('content-type'), Buffer.from(await response.arrayBuffer()).toString()
+    response.status,
+    response.headers.get('content-type'),
+    Buffer.from(await response.arrayBuffer()).toString(),
   ]).toEqual([theirs.status, theirs.headers['content-type'], theirs.body.toString()])
 })
 
@@ -106,14 +114,16 @@ test('a client with an unknown address cannot change settings', async () => {
 
 test('a body above the limit is rejected with the text of the port, over an open connection', async () => {
   const small = await Server.start({
-    modelRepository: models.path('small'), httpMaxInputSize: 100_000, http: { address: '127.0.0.1' },
+    modelRepository: models.path('small'),
+    httpMaxInputSize: 100_000,
+    http: { address: '127.0.0.1' },
   })
   const [http, at] = await listening(httpHandler(small))
   const body = `{"parameters":{"config":"${'x'.repeat(200_000)}"}}`
   const path = '/v2/repository/models/simple/load'
   const [mine, theirs] = [
     await answer(at, 'POST', path, { body }),
-    await answer(`http://127.0.0.1:${small.ports.http}`, 'POST', path, { body })
+    await answer(`http://127.0.0.1:${small.ports.http}`, 'POST', path, { body }),
   ]
   expect([mine.status, mine.body.toString()]).toEqual([theirs.status, theirs.body.toString()])
   expect(mine.body.toString()).toContain('--http-max-input-size')
@@ -173,15 +183,21 @@ test('the bytes of a key are counted as on the port, for requests and responses'
     { mode: 0o600 },
   )
   const behind = await Server.start({
-    modelRepository: models.path('main'), strictReadiness: false, keysFile: join(at, 'keys.json'), http: false,
+    modelRepository: models.path('main'),
+    strictReadiness: false,
+    keysFile: join(at, 'keys.json'),
+    http: false,
   })
   const [http, place] = await listening(httpHandler(behind))
   const options = {
-    headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' }, body: simpleBody(),
+    headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
+    body: simpleBody(),
   }
   const [first, second] = [await answer(place, 'POST', INFER, options), await answer(place, 'POST', INFER, options)]
   expect([first.status, second.status, second.body.toString()]).toEqual([
-    200, 429, expect.stringContaining('bytes_per_second')
+    200,
+    429,
+    expect.stringContaining('bytes_per_second'),
   ])
   http.closeAllConnections()
   http.close()

@@ -46,7 +46,11 @@ export class TestServer {
 
   /** Spawns without waiting, for servers that should fail to start. */
   static async spawn(
-    repository: string, flags: string[] = [], main = MAIN, env: NodeJS.ProcessEnv = process.env, command = '',
+    repository: string,
+    flags: string[] = [],
+    main = MAIN,
+    env: NodeJS.ProcessEnv = process.env,
+    command = '',
   ): Promise<TestServer> {
     const ports = await freePorts(3)
     const named = command === '' ? [`--model-repository=${repository}`] : [command, repository]
@@ -64,7 +68,10 @@ export class TestServer {
     repository: string,
     flags: string[] = [],
     {
-      main = MAIN, path = '/v2/health/ready', env = process.env, command = '',
+      main = MAIN,
+      path = '/v2/health/ready',
+      env = process.env,
+      command = '',
     }: { main?: string; path?: string; env?: NodeJS.ProcessEnv; command?: string } = {},
   ): Promise<TestServer> {
     const from = performance.now()

@@ -107,9 +107,7 @@ test('a body that arrives byte by byte is read', async () => {
 test('P-079 a raw binary request is exactly one tensor', async () => {
   const raw = await RawConnection.open(server.httpPort)
   const word = Buffer.from('\x02\x00\x00\x00ab')
-  raw.send(
-    post('/v2/models/id_string/infer', Buffer.concat([word, word]), 'Inference-Header-Content-Length: 0'),
-  )
+  raw.send(post('/v2/models/id_string/infer', Buffer.concat([word, word]), 'Inference-Header-Content-Length: 0'))
   // The number of BYTES elements cannot be deduced, which is an error.
   const answer = await raw.answer()
   expect(answer.status).toBe(400)

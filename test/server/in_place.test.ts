@@ -67,7 +67,10 @@ function request(model: string, inputs: Record<string, Float32Array>, options: O
   const json = Buffer.from(
     JSON.stringify({
       inputs: Object.entries(inputs).map(([name, data]) => ({
-        name, datatype: 'FP32', shape: [data.length], parameters: { binary_data_size: data.byteLength },
+        name,
+        datatype: 'FP32',
+        shape: [data.length],
+        parameters: { binary_data_size: data.byteLength },
       })),
       parameters: { binary_data_output: isBinary },
     }),
@@ -122,8 +125,10 @@ describe.skipIf(process.platform !== 'linux')('tensors in memory of the model', 
     write('two/1/model.py', PYTHON_MODEL)
     write('two/config.pbtxt', `${PYTHON_CONFIG}\ninstance_group [{ count: 2, kind: KIND_CPU }]`)
     server = await TestServer.start(root, [
-      `--backend-config=python,python-executable=${PYTHON}`, '--cache-config=local,size=100000000',
-      '--model-control-mode=explicit', '--load-model=*',
+      `--backend-config=python,python-executable=${PYTHON}`,
+      '--cache-config=local,size=100000000',
+      '--model-control-mode=explicit',
+      '--load-model=*',
     ])
   }, 90_000)
   afterAll(async () => {
@@ -223,7 +228,8 @@ describe.skipIf(process.platform !== 'linux')('tensors in memory of the model', 
       }
       expect(await text(4)).toEqual([400, `unexpected additional input data for model '${model}'`])
       expect(await text(-4)).toEqual([
-        400, `unexpected size for input 'A', expecting 4 additional bytes for model '${model}'`,
+        400,
+        `unexpected size for input 'A', expecting 4 additional bytes for model '${model}'`,
       ])
       connection.send(...request(model, { A: floats(30_000) }))
       expectSame(outputs(await connection.answer())['A1'], plusOne(floats(30_000)))

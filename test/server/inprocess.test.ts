@@ -27,18 +27,27 @@ test('no port is open by default', async () => {
 })
 
 test('an error names all ports in use, and no model is loaded; the others are free again afterwards', async () => {
-  const holders = await Promise.all([0, 1].map(() => new Promise<ReturnType<typeof createServer>>((done) => {
-    const one = createServer()
-    one.listen(0, '127.0.0.1', () => done(one))
-  })))
+  const holders = await Promise.all(
+    [0, 1].map(
+      () =>
+        new Promise<ReturnType<typeof createServer>>((done) => {
+          const one = createServer()
+          one.listen(0, '127.0.0.1', () => done(one))
+        }),
+    ),
+  )
   const [http = 0, metrics = 0] = holders.map((one) => (one.address() as AddressInfo).port)
   const options = {
-    modelRepository: models.path('small'), http: { address: '127.0.0.1', port: http },
+    modelRepository: models.path('small'),
+    http: { address: '127.0.0.1', port: http },
     metrics: { address: '127.0.0.1', port: metrics },
   }
   const error = await Server.start(options).catch((e: unknown) => e as Error & { code: string })
   expect(error).toMatchObject({ code: 'UNAVAILABLE' })
-  for (const [service, port] of [['HTTP', http], ['Metrics', metrics]]) {
+  for (const [service, port] of [
+    ['HTTP', http],
+    ['Metrics', metrics],
+  ]) {
     expect((error as Error).message).toContain(
       `failed to start ${service} service: Unavailable - Socket '127.0.0.1:${port}' already in use `,
     )
@@ -82,7 +91,10 @@ test.each([
   ['nope', 'NOT_FOUND', "Request for unknown model: 'nope' is not found"],
   ['simple', 'INVALID_ARG', /expected 2 inputs but got 0 inputs for model 'simple'/],
 ])('a wrong request to %s is a typed error with the text of the network API', async (model, code, message) => {
-  const error: unknown = await server.model(model).infer({ inputs: {} }).catch((e: unknown) => e)
+  const error: unknown = await server
+    .model(model)
+    .infer({ inputs: {} })
+    .catch((e: unknown) => e)
   expect(error).toMatchObject({ code })
   expect((error as Error).message).toMatch(message)
 })
@@ -122,7 +134,8 @@ test('a second server with other memory limits or another log is rejected', asyn
   const share = 'which all servers of a process share: stop it first, or start this one with the same'
   const check = (options: Partial<ServerOptions>, text: RegExp): Promise<void> =>
     expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({
-      code: 'INVALID_ARG', message: expect.stringMatching(text),
+      code: 'INVALID_ARG',
+      message: expect.stringMatching(text),
     })
   await check(
     { memoryLimit: 1 << 30 },
@@ -183,8 +196,11 @@ test('a server in a worker thread is checked against others, until its thread ha
     `another server of this process has a memory limit of ${has} bytes, not ${wants}, which all servers of a ` +
     'process share: stop it first, or start this one with the same'
   expect(printed).toEqual([
-    `INVALID_ARG: ${refusal(2 ** 31, 2 ** 30)}`, 'started', 'started', refusal(2 ** 30, 2 ** 31),
-    refusal(2 ** 31, 2 ** 30)
+    `INVALID_ARG: ${refusal(2 ** 31, 2 ** 30)}`,
+    'started',
+    'started',
+    refusal(2 ** 30, 2 ** 31),
+    refusal(2 ** 31, 2 ** 30),
   ])
 })
 
@@ -217,7 +233,8 @@ test('options of a port (httpPort, httpAddress, allowHttp, …) open it like the
 test('contradictory or empty descriptions of a port are rejected', async () => {
   const check = (options: object, message: string) =>
     expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({
-      code: 'INVALID_ARG', message,
+      code: 'INVALID_ARG',
+      message,
     })
   await check(
     { http: { port: 0 }, httpPort: 1, allowHttp: true },
@@ -230,7 +247,8 @@ test('contradictory or empty descriptions of a port are rejected', async () => {
   await check({ http: 8000 }, 'http must be an object, got 8000')
   await check({ onLog: 'x' }, 'onLog must be a function, got "x"')
   await expect(Server.start(undefined as never)).rejects.toMatchObject({
-    code: 'INVALID_ARG', message: 'options must be an object, got undefined',
+    code: 'INVALID_ARG',
+    message: 'options must be an object, got undefined',
   })
 })
 
@@ -242,21 +260,26 @@ test.each<[string, unknown, string]>([
   ['shape', [2 ** 53], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 9007199254740992'],
   ['shape', [1n], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 1n'],
   [
-    'shape', Array.from({ length: 2 }),
-    'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got undefined'
+    'shape',
+    Array.from({ length: 2 }),
+    'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got undefined',
   ],
   ['shape', '1,16', 'inputs.INPUT0.shape must be an array, got "1,16"'],
   ['datatype', 7, 'inputs.INPUT0.datatype must be a string, got 7'],
   ['data', null, 'inputs.INPUT0.data must be a typed array or an array, got null'],
   ['data', NO, 'inputs.INPUT0.data must be a typed array or an array, got undefined'],
   [
-    'data', new DataView(new ArrayBuffer(8)),
-    'inputs.INPUT0.data must be a typed array or an array, got an object (DataView)'
+    'data',
+    new DataView(new ArrayBuffer(8)),
+    'inputs.INPUT0.data must be a typed array or an array, got an object (DataView)',
   ],
   ['data', new Float64Array(1), 'inputs.INPUT0.data is a Float64Array, which does not hold datatype INT32'],
 ])('a wrong input is INVALID_ARG, and the message names the place: %s', async (field, value, message) => {
   const input = {
-    shape: [1, 16], datatype: 'INT32', data: new Int32Array(16), [field]: value === NO ? undefined : value,
+    shape: [1, 16],
+    datatype: 'INT32',
+    data: new Int32Array(16),
+    [field]: value === NO ? undefined : value,
   }
   const error: unknown = await server
     .model('simple')
@@ -286,24 +309,27 @@ test.each<[unknown, string]>([
   [{ inputs: {}, outputs: [null] }, 'outputs[0] must be an object, got null'],
   [
     { inputs: {}, outputs: [{ name: 'A', classification: -1 }] },
-    'outputs[0].classification must be an integer from 0 to 4294967295, got -1'
+    'outputs[0].classification must be an integer from 0 to 4294967295, got -1',
   ],
   [
     { inputs: {}, parameters: { p: {} } },
-    'parameters.p must be a string, number, bigint or boolean, got an object (Object)'
+    'parameters.p must be a string, number, bigint or boolean, got an object (Object)',
   ],
   [
     { inputs: {}, parameters: { p: 2n ** 64n } },
-    'parameters.p must be a bigint from -9223372036854775808 to 18446744073709551615, got 18446744073709551616n'
+    'parameters.p must be a bigint from -9223372036854775808 to 18446744073709551615, got 18446744073709551616n',
   ],
   [{ inputs: {}, priority: 1 }, 'priority must be a bigint from 0 to 18446744073709551615, got 1'],
   [{ inputs: {}, timeoutUs: -1n }, 'timeoutUs must be a bigint from 0 to 18446744073709551615, got -1n'],
   [
     { inputs: {}, timeoutUs: 10n ** 99n },
-    'timeoutUs must be a bigint from 0 to 18446744073709551615, got a bigint of 100 digits'
+    'timeoutUs must be a bigint from 0 to 18446744073709551615, got a bigint of 100 digits',
   ],
 ])('a wrong request is INVALID_ARG, and the message names the place: %#', async (request, message) => {
-  const error: unknown = await server.model('simple').infer(request as never).catch((e: unknown) => e)
+  const error: unknown = await server
+    .model('simple')
+    .infer(request as never)
+    .catch((e: unknown) => e)
   expect(error).toMatchObject({ name: 'ServerError', code: 'INVALID_ARG', message })
 })
 
@@ -423,7 +449,8 @@ test('a slow loop gets the waiting responses, then the reason for the cancellati
     }
   }
   await expect(loop()).rejects.toMatchObject({
-    code: 'RESOURCE_EXHAUSTED', message: /are not read as fast as they come/,
+    code: 'RESOURCE_EXHAUSTED',
+    message: /are not read as fast as they come/,
   })
   // ANSWERS_WAITING_MAX, and the responses of the first call.
   expect(count).toBeGreaterThan(10_000)
@@ -432,7 +459,9 @@ test('a slow loop gets the waiting responses, then the reason for the cancellati
 
 test('after stop all methods reject, including those of models', async () => {
   const other = await Server.start({
-    modelRepository: models.path('small'), modelControlMode: 'explicit', loadModel: 'simple',
+    modelRepository: models.path('small'),
+    modelControlMode: 'explicit',
+    loadModel: 'simple',
   })
   const model = other.model('simple')
   const inputs = { INPUT0: sixteen(1), INPUT1: sixteen(1) }

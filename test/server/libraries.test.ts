@@ -1,7 +1,5 @@
 /** Models of libraries that were written for Triton's C API: their processes, crashes and ends. Needs a C compiler. */
-import {
-  chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync,
-} from 'node:fs'
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -157,18 +155,19 @@ test('instances, models and libraries are finalized in that order when the serve
     expect(await serves(server, 'living')).toBe(true)
   })
   const calls = readFileSync(join(directory, 'events.log'), 'utf8').trim().split('\n').slice(-4)
-  expect(calls.slice(0, 2).map((call) => call.trim()).sort()).toEqual(
-    ['ModelInstanceFinalize living_0_0', 'ModelInstanceFinalize living_0_1'],
-  )
+  expect(
+    calls
+      .slice(0, 2)
+      .map((call) => call.trim())
+      .sort(),
+  ).toEqual(['ModelInstanceFinalize living_0_0', 'ModelInstanceFinalize living_0_1'])
   expect(calls.slice(2).map((call) => call.trim())).toEqual(['ModelFinalize living', 'Finalize life'])
 }, 60_000)
 
 test('a library loads a model with a configuration and a file, unloads it, and cannot end the server', async () => {
   const apart = join(root, 'control')
   model('manager', 'control', apart)
-  const flags = [
-    `--backend-directory=${backends}`, '--model-control-mode=explicit', '--load-model=manager',
-  ]
+  const flags = [`--backend-directory=${backends}`, '--model-control-mode=explicit', '--load-model=manager']
   const server = await TestServer.start(apart, flags)
   try {
     const report = async (command: string): Promise<unknown> => {
@@ -184,7 +183,10 @@ test('a library loads a model with a configuration and a file, unloads it, and c
     })
     const refused = (text: string) => ({ code: 'Unsupported', text })
     expect(await report('server /tmp')).toEqual({
-      ready: null, ready_is: true, metadata: null, new: refused('the code of a model cannot start a server'),
+      ready: null,
+      ready_is: true,
+      metadata: null,
+      new: refused('the code of a model cannot start a server'),
       register: refused('a model cannot change the set of repositories'),
       stop: refused('the code of a model cannot end its server'),
     })

@@ -25,8 +25,11 @@ export function hosts(server: TestServer): number[] {
         const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
         const [, parent] = /\) \S (\d+)/.exec(stat) ?? []
         const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
-        return Number(parent) === server.process.pid && command.includes('nereid-backend-host') &&
+        return (
+          Number(parent) === server.process.pid &&
+          command.includes('nereid-backend-host') &&
           !command.includes('--guardian')
+        )
       } catch {
         return false
       }

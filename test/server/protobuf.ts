@@ -26,7 +26,8 @@ export type Inputs = [string, string, number[], Buffer][]
 
 export function inferMessage(model: string, inputs: Inputs, id = ''): Buffer {
   const tensors = inputs.map(([name, datatype, shape]): [number, Buffer] => [
-    5, message([1, name], [2, datatype], [3, Buffer.concat(shape.map(varint))])
+    5,
+    message([1, name], [2, datatype], [3, Buffer.concat(shape.map(varint))]),
   ])
   return message([1, model], [3, id], ...tensors, ...inputs.map(([, , , raw]): [number, Buffer] => [7, raw]))
 }

@@ -62,7 +62,9 @@ const model = (name: string, code: string, config = CONFIG): void => {
 
 async function post(path: string, body: unknown, signal?: AbortSignal): Promise<Record<string, unknown>> {
   const response = await fetch(`${server.url}/v2/${path}`, {
-    method: 'POST', body: JSON.stringify(body), signal: signal ?? null,
+    method: 'POST',
+    body: JSON.stringify(body),
+    signal: signal ?? null,
   })
   const text = await response.text()
   return text === '' ? {} : (JSON.parse(text) as Record<string, unknown>)
@@ -100,11 +102,14 @@ beforeAll(async () => {
   model('runs_async', RUNS('async '))
   model('two', RUNS(), `${CONFIG}instance_group [ { count: 2 } ]\n`)
   const flags = [
-    '--model-control-mode=explicit', '--log-verbose=1', `--backend-config=python,python-executable=${PYTHON}`,
-    `--trace-config=triton,file=${join(root, 'trace.json')}`
+    '--model-control-mode=explicit',
+    '--log-verbose=1',
+    `--backend-config=python,python-executable=${PYTHON}`,
+    `--trace-config=triton,file=${join(root, 'trace.json')}`,
   ]
   server = await TestServer.start(repository, [
-    ...flags, ...['simple', 'repeat', 'runs', 'runs_async', 'two'].map((name) => `--load-model=${name}`)
+    ...flags,
+    ...['simple', 'repeat', 'runs', 'runs_async', 'two'].map((name) => `--load-model=${name}`),
   ])
 }, 300_000)
 afterAll(async () => {
@@ -123,7 +128,8 @@ test('B-PY-10: a model calls another, which counts it like a client, and errors 
   )
   expect(await count()).toBe(before + 20)
   expect(await run('return shown(ask("nobody", {}).exec())')).toEqual([
-    1, "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found"
+    1,
+    "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found",
   ])
   const failed = (await run(
     `return shown(ask("runs_async", {"CODE": np.array(['raise ValueError(5)'], dtype=object)}).exec())`,
@@ -143,7 +149,8 @@ test('B-PY-11: concurrent calls run concurrently', async () => {
   expect(Math.max(one[0], other[0])).toBeLessThan(Math.min(one[1], other[1]))
   expect(
     await run(
-      'return [shown(r) for r in await asyncio.gather(*[simple().async_exec() for _ in range(50)])]', 'runs_async',
+      'return [shown(r) for r in await asyncio.gather(*[simple().async_exec() for _ in range(50)])]',
+      'runs_async',
     ),
   ).toEqual(Array.from({ length: 50 }, () => [SUM]))
 })
@@ -182,7 +189,9 @@ test('B-PY-27: a client that cancels its request cancels the calls made for it',
     `it = ${REPEAT(600, 100)}.exec(decoupled=True)\nkeep["last"] = None\nfor r in it:\n    if r.has_error(): ` +
     'keep["last"] = int(r.error().code())\nreturn 1'
   const asked = post(
-    'models/two/infer', { inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }] }, client.signal,
+    'models/two/infer',
+    { inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }] },
+    client.signal,
   )
   const cancelled = async (): Promise<number> =>
     Number(/ (\d+)$/.exec((await samples('nereid_requests_cancelled_total{model="repeat"'))[0] ?? '')?.[1])
@@ -201,7 +210,8 @@ test('B-PY-13: a model that calls itself ends with the timeout of the call', asy
 test('B-PY-13: a call with the trace of its request is part of it', async () => {
   await post('trace/setting', { trace_level: ['TIMESTAMPS'], trace_rate: '1', log_frequency: '1' })
   expect(await run('return [shown(simple(trace=request.trace()).exec()), shown(simple().exec())]')).toEqual([
-    [SUM], [SUM]
+    [SUM],
+    [SUM],
   ])
   await post('trace/setting', { trace_level: ['OFF'] })
   interface Traced {

@@ -1,7 +1,14 @@
 /** Python models on a real server: loading, load errors, edits, and the selection of code and interpreter. */
 import { execFileSync } from 'node:child_process'
 import {
-  chmodSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync,
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -44,7 +51,8 @@ const model = (name: string, code: string, config = `backend: "python"\n${IO}`):
 
 async function ask(path: string, body?: unknown): Promise<{ status: number; json: Record<string, unknown> }> {
   const response = await fetch(
-    `${server.url}/v2/${path}`, body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) },
+    `${server.url}/v2/${path}`,
+    body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) },
   )
   const text = await response.text()
   return { status: response.status, json: text === '' ? {} : (JSON.parse(text) as Record<string, unknown>) }
@@ -72,8 +80,9 @@ beforeAll(async () => {
   )
   write(join(backends, 'golden', 'helpers', 'numbers.py'), 'HALF = 0.5\n')
   const flags = [
-    '--model-control-mode=explicit', `--backend-config=python,python-executable=${PYTHON}`,
-    `--backend-directory=${backends}`
+    '--model-control-mode=explicit',
+    `--backend-config=python,python-executable=${PYTHON}`,
+    `--backend-directory=${backends}`,
   ]
   server = await TestServer.start(repository, flags)
 }, 300_000)
@@ -92,7 +101,8 @@ test('B-PY-03: a model.py is served with the configuration of its file', async (
   expect((await load('plain')).status).toBe(200)
   expect(await infer('plain')).toEqual([2, 3])
   expect((await ask('models/plain')).json).toMatchObject({
-    platform: 'python', inputs: [{ name: 'IN', datatype: 'FP32', shape: [-1] }],
+    platform: 'python',
+    inputs: [{ name: 'IN', datatype: 'FP32', shape: [-1] }],
   })
 })
 
@@ -119,7 +129,9 @@ test('S-43: an execution counts if the model failed in it, as in the Python back
   model('counted', adds(1).replace('def execute', 'def work') + raises)
   await load('counted')
   expect([await infer('counted', [1]), await infer('counted', [6]), await infer('counted', [7])]).toEqual([
-    [2], expect.stringContaining('too large'), expect.stringContaining('too large'),
+    [2],
+    expect.stringContaining('too large'),
+    expect.stringContaining('too large'),
   ])
   const { json } = await ask('models/counted/stats')
   type Stats = { [key: string]: unknown; inference_stats: Record<string, { count: number }> }
@@ -179,7 +191,8 @@ test('B-SEC-05: a file outside the version is never run', async () => {
 
 test('B-SEC-08: in explicit mode, code in a load request is run', async () => {
   const config = JSON.stringify({
-    backend: 'python', input: [{ name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }],
+    backend: 'python',
+    input: [{ name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }],
     output: [{ name: 'OUT', data_type: 'TYPE_FP32', dims: [-1] }],
   })
   const files = { 'file:1/model.py': Buffer.from(adds(30)).toString('base64') }
@@ -245,7 +258,8 @@ test('B-PYB-01: a backend written in Python serves models that only have data', 
 function environment(directory: string, number: number): void {
   write(join(directory, 'bin', 'activate'), '')
   const python = write(
-    join(directory, 'bin', 'python'), `#!/bin/sh\nexport OWN_ENVIRONMENT=${number}\nexec ${PYTHON} "$@"\n`,
+    join(directory, 'bin', 'python'),
+    `#!/bin/sh\nexport OWN_ENVIRONMENT=${number}\nexec ${PYTHON} "$@"\n`,
   )
   chmodSync(python, 0o755)
 }
@@ -304,7 +318,8 @@ test('B-PYR-05: without any Python, the server starts and serves other models', 
     `backend: "identity"\n${IO.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`,
   )
   const without = await TestServer.start(mixed, ['--exit-on-error=false'], {
-    env: { PATH: '/nonexistent' }, path: '/v2/models/identity/ready',
+    env: { PATH: '/nonexistent' },
+    path: '/v2/models/identity/ready',
   })
   try {
     // B-SEC-08: outside of explicit mode, no code is accepted.
@@ -312,10 +327,12 @@ test('B-PYR-05: without any Python, the server starts and serves other models', 
       parameters: { config: '{"backend": "python"}', 'file:1/model.py': Buffer.from(adds(1)).toString('base64') },
     }
     const refused = await fetch(`${without.url}/v2/repository/models/uploaded/load`, {
-      method: 'POST', body: JSON.stringify(upload),
+      method: 'POST',
+      body: JSON.stringify(upload),
     })
     expect([refused.status, await refused.text()]).toEqual([
-      503, expect.stringContaining('explicit model load / unload is not allowed')
+      503,
+      expect.stringContaining('explicit model load / unload is not allowed'),
     ])
     const index = (await (
       await fetch(`${without.url}/v2/repository/index`, { method: 'POST', body: '{}' })

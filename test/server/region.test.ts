@@ -36,7 +36,8 @@ const wanted = (tensors: Tensors) =>
   )
 
 async function infer(
-  model: string, body: unknown,
+  model: string,
+  body: unknown,
 ): Promise<{ outputs: { shape: number[]; data?: unknown }[]; error?: string }> {
   const answer = await fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body: JSON.stringify(body) })
   return (await answer.json()) as { outputs: { shape: number[] }[] }
@@ -71,9 +72,15 @@ test.each(vectors.contents)('contents: $name', ({ datatype, shape, values, bytes
   try {
     const data = ARRAYS[datatype]?.(values as number[]) ?? (values as string[])
     region.write('T', { data, shape } as TensorInput)
-    expect(readFileSync(pathOf(region)).subarray(64, 64 + bytes.length / 2).toString('hex')).toBe(bytes)
+    expect(
+      readFileSync(pathOf(region))
+        .subarray(64, 64 + bytes.length / 2)
+        .toString('hex'),
+    ).toBe(bytes)
     const want = {
-      shared_memory_region: region.name, shared_memory_offset: 64, shared_memory_byte_size: bytes.length / 2,
+      shared_memory_region: region.name,
+      shared_memory_offset: 64,
+      shared_memory_byte_size: bytes.length / 2,
     }
     expect(region.parameters('T', 'input')).toEqual(want)
     expect(region.parameters('T', 'output')).toEqual({ ...want, shared_memory_byte_size: 64 })
@@ -128,7 +135,9 @@ test('one region serves a request, even after its file was removed', async () =>
 
 test('a large output in a region wakes no thread that formats responses', async () => {
   const own = await TestServer.start(models.path('main'), [
-    '--allow-client-shm=true', '--model-control-mode=explicit', '--load-model=id_fp32'
+    '--allow-client-shm=true',
+    '--model-control-mode=explicit',
+    '--load-model=id_fp32',
   ])
   const tasks = `/proc/${own.process.pid}/task`
   const printers = () =>
@@ -228,7 +237,8 @@ test('a program that exits normally leaves no file; the built package needs no n
     const region = Region.create({ A: new Int32Array(4) })
     console.log(region.key, process.report.getReport().sharedObjects.some((file) => file.endsWith('.node')))`
   const { stdout, stderr, status } = spawnSync(process.execPath, ['--input-type=module', '-e', code], {
-    cwd: ROOT, encoding: 'utf8',
+    cwd: ROOT,
+    encoding: 'utf8',
   })
   expect([status, stderr]).toEqual([0, ''])
   const [key = '', native] = stdout.split(/\s/)

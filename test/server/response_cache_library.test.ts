@@ -11,7 +11,9 @@ import { nativePath } from '../../src/native/index.js'
 import { TestServer, simpleBody } from './harness.js'
 
 const writeModel = write as unknown as (
-  root: string, name: string, model: { config: string; versions: Record<number, Buffer> },
+  root: string,
+  name: string,
+  model: { config: string; versions: Record<number, Buffer> },
 ) => void
 
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-cache-library-'))
@@ -97,12 +99,16 @@ test.runIf(hasHost)('a library keeps responses; a crash costs no request, and it
     const response = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody(value) })
     const { outputs } = (await response.json()) as { outputs: { name: string; data: number[] }[] }
     expect(outputs.find(({ name }) => name === 'OUTPUT0')).toMatchObject({
-      datatype: 'INT32', shape: [1, 16], data: Array(16).fill(2 * value),
+      datatype: 'INT32',
+      shape: [1, 16],
+      data: Array(16).fill(2 * value),
     })
   }
   /** Numbers of hits and of executions. */
   const counts = async (): Promise<number[]> => {
-    const { model_stats: [stats] } = (await (await fetch(`${server.url}/v2/models/simple/stats`)).json()) as {
+    const {
+      model_stats: [stats],
+    } = (await (await fetch(`${server.url}/v2/models/simple/stats`)).json()) as {
       model_stats: { execution_count: number; inference_stats: { cache_hit: { count: number } } }[]
     }
     return [stats?.inference_stats.cache_hit.count ?? -1, stats?.execution_count ?? -1]

@@ -174,7 +174,11 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
   test('S-39 a Redis that does not respond costs a bounded wait, once', async () => {
     const store = await redis()
     const server = await serving(
-      repository(), store.port, 'socket_timeout=300', 'connect_timeout=300', 'wait_timeout=300',
+      repository(),
+      store.port,
+      'socket_timeout=300',
+      'connect_timeout=300',
+      'wait_timeout=300',
     )
     await connected(server)
     await infer(server, 1)
@@ -216,7 +220,8 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await connected(environment)
     const wrong = await serving(directory, store.port, 'password=hunter2')
     await vi.waitFor(
-      () => expect(wrong.output()).toContain('is not used: WRONGPASS invalid username-password pair'), LONG,
+      () => expect(wrong.output()).toContain('is not used: WRONGPASS invalid username-password pair'),
+      LONG,
     )
     await infer(wrong, 1)
     expect((await counts(wrong)).slice(1)).toEqual([0, 1, 1])

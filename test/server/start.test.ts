@@ -1,6 +1,14 @@
 import { execFileSync } from 'node:child_process'
 import {
-  cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -48,7 +56,12 @@ test('the examples load without a warning', async () => {
   await server.stop()
   rmSync(root, { recursive: true })
   expect(server.output()).toContain("successfully loaded 'simple_auto'")
-  expect(server.output().split('\n').filter((line) => /^[WE]\d{4} /.test(line))).toEqual([])
+  expect(
+    server
+      .output()
+      .split('\n')
+      .filter((line) => /^[WE]\d{4} /.test(line)),
+  ).toEqual([])
 })
 
 test('R-52 the log shows the settings of backends at start: defaults and overrides', async () => {
@@ -97,7 +110,10 @@ test('--gpu-fallback=cpu serves GPU models on the CPU with a warning each; other
     }
     expect(config.instance_group).toMatchObject([{ name: 'simple_0', kind: 'KIND_CPU', count: 1, gpus: [] }])
     await server.stop()
-    const warned = server.output().split('\n').filter((line) => line.includes("model 'simple' is served on the CPU"))
+    const warned = server
+      .output()
+      .split('\n')
+      .filter((line) => line.includes("model 'simple' is served on the CPU"))
     expect(warned).toHaveLength(1)
     expect(warned[0]).toContain('there is no GPU for instance group simple_0')
     expect(server.output()).toContain(

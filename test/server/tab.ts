@@ -4,7 +4,8 @@ import type { Readable, Writable } from 'node:stream'
 import { ask } from '../../scripts/lib/run.mjs'
 
 export const CHROMIUM =
-  process.env['NEREID_NIGHTLY'] === undefined ? undefined
+  process.env['NEREID_NIGHTLY'] === undefined
+    ? undefined
     : ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null)
 if (CHROMIUM === undefined)
   process.stdout.write('absent: Chromium for the pages: it is not installed, or not asked for with --nightly\n')
@@ -13,8 +14,14 @@ if (CHROMIUM === undefined)
 
 export function startChromium(profile: string, more: readonly string[] = []): ChildProcess {
   const flags = [
-    '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
-    `--user-data-dir=${profile}`, '--remote-debugging-pipe', ...more,
+    '--headless=new',
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-dev-shm-usage',
+    '--no-first-run',
+    `--user-data-dir=${profile}`,
+    '--remote-debugging-pipe',
+    ...more,
   ]
   const stdio = ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] as const
   const browser = spawn(CHROMIUM ?? '', flags, { detached: true, stdio: [...stdio] })
@@ -36,7 +43,8 @@ export async function endChromium(browser: ChildProcess): Promise<void> {
 export class Tab {
   readonly #browser: ChildProcess
   readonly #waiting = new Map<
-    number, { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }
+    number,
+    { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }
   >()
   #session: string | undefined
   #target = ''
@@ -78,7 +86,10 @@ export class Tab {
     this.#target = targetId as string
     this.#session = (await this.send('Target.attachToTarget', { targetId, flatten: true }))['sessionId'] as string
     await this.send('Emulation.setDeviceMetricsOverride', {
-      width, height: 800, deviceScaleFactor: 1, mobile: width < 500,
+      width,
+      height: 800,
+      deviceScaleFactor: 1,
+      mobile: width < 500,
     })
   }
 
@@ -131,7 +142,10 @@ export class Tab {
     for (;;) {
       try {
         const { result, exceptionDetails } = (await this.send('Runtime.evaluate', {
-          expression, awaitPromise: true, returnByValue: true, userGesture: true,
+          expression,
+          awaitPromise: true,
+          returnByValue: true,
+          userGesture: true,
         })) as { result: { value?: unknown }; exceptionDetails?: object }
         if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails))
         return result.value

@@ -15,10 +15,11 @@ export async function startBetween(port) {
     requests: [],
     /** @type {Set<import('node:net').Socket>} */
     connections: new Set(),
-    stop: () => new Promise((resolve) => {
-      server.close(resolve)
-      server.closeAllConnections()
-    }),
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(resolve)
+        server.closeAllConnections()
+      }),
   }
   const server = createServer((asked, answer) => {
     between.requests.push({ url: asked.url, headers: asked.headers })
@@ -29,17 +30,18 @@ export async function startBetween(port) {
     const sent = request(
       { port, host: '127.0.0.1', method: asked.method, path: asked.url, headers: asked.headers },
       (storage) => {
-      answer.writeHead(storage.statusCode, storage.headers)
-      let bytes = 0
-      storage.on('data', (chunk) => {
-        const last = (cutAfter ?? holdAfter ?? Infinity) - bytes
-        bytes += chunk.length
-        if (bytes < (cutAfter ?? holdAfter ?? Infinity)) return answer.write(chunk)
-        storage.destroy()
-        answer.write(chunk.subarray(0, last), () => cutAfter !== null && asked.socket.destroy())
-      })
-      storage.on('end', () => answer.end())
-    })
+        answer.writeHead(storage.statusCode, storage.headers)
+        let bytes = 0
+        storage.on('data', (chunk) => {
+          const last = (cutAfter ?? holdAfter ?? Infinity) - bytes
+          bytes += chunk.length
+          if (bytes < (cutAfter ?? holdAfter ?? Infinity)) return answer.write(chunk)
+          storage.destroy()
+          answer.write(chunk.subarray(0, last), () => cutAfter !== null && asked.socket.destroy())
+        })
+        storage.on('end', () => answer.end())
+      },
+    )
     sent.on('error', () => asked.socket.destroy())
     answer.on('close', () => sent.destroy())
     asked.pipe(sent)

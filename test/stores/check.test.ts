@@ -26,8 +26,11 @@ afterAll(() => {
 
 test('the models in a bucket are checked, with their places in the bucket', async () => {
   storage.objects = new Map([
-    ['models/good/config.pbtxt', CONFIG], ['models/good/1/model.onnx', MODEL], ['models/good/2/model.onnx', MODEL],
-    ['models/bad/config.pbtxt', Buffer.from('max_batch_size: "many"\n')], ['models/bad/1/model.onnx', MODEL],
+    ['models/good/config.pbtxt', CONFIG],
+    ['models/good/1/model.onnx', MODEL],
+    ['models/good/2/model.onnx', MODEL],
+    ['models/bad/config.pbtxt', Buffer.from('max_batch_size: "many"\n')],
+    ['models/bad/1/model.onnx', MODEL],
     ['models/junk/1/model.onnx', Buffer.from('junk')],
   ])
   const url = `${storage.url}/models`
@@ -46,7 +49,10 @@ test('the models in a bucket are checked, with their places in the bucket', asyn
 })
 
 test('a model that cannot be downloaded has that error, and a bucket that cannot be listed too', async () => {
-  storage.objects = new Map([['models/good/1/model.onnx', MODEL], ['models/odd//1/model.onnx', MODEL]])
+  storage.objects = new Map([
+    ['models/good/1/model.onnx', MODEL],
+    ['models/odd//1/model.onnx', MODEL],
+  ])
   const cache = `--repository-cache-directory=${home}`
   const { code, out } = await runs(check, [`${storage.url}/models`, cache])
   const why = /^odd: error: the object '.*' can not be a file: .*\n2 models, 1 error/

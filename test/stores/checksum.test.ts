@@ -74,27 +74,33 @@ describe('digests of files', () => {
 
   // The check values of the catalogue of parametrised CRC algorithms, and those of OpenSSL.
   test.each([
-    ['CRC32', 'cbf43926'], ['CRC32C', 'e3069283'], ['CRC64NVME', 'ae8b14860a799888'],
-    ['MD5', '25f9e794323b453885f5181f1b624d0b'], ['SHA1', 'f7c3bc1d808e04732adf679965ccc34ca7ae3441'],
+    ['CRC32', 'cbf43926'],
+    ['CRC32C', 'e3069283'],
+    ['CRC64NVME', 'ae8b14860a799888'],
+    ['MD5', '25f9e794323b453885f5181f1b624d0b'],
+    ['SHA1', 'f7c3bc1d808e04732adf679965ccc34ca7ae3441'],
   ] as const)('%s of the digits from 1 to 9 is %s', async (algorithm, known) => {
     expect(await digest(Buffer.from('123456789'), algorithm)).toBe(known)
   })
 
   test.each([
-    ['CRC32', 0xedb88320n, 32], ['CRC32C', 0x82f63b78n, 32], ['CRC64NVME', 0x9a6c9329ac4bc9b5n, 64],
-  ] as const)('%s of any length is that of its definition, also of parts at odd offsets', async (
-    algorithm, polynomial, bits,
-  ) => {
-    for (const length of [0, 1, 7, 8, 9, 4099]) {
-      const content = randomBytes(length)
-      expect(await digest(content, algorithm), `${length} bytes`).toBe(crc(content, polynomial, bits))
-    }
-    const content = randomBytes(1003)
-    const parts: Buffer[] = []
-    for (let at = 0; at < content.length; at += 37)
-      parts.push(Buffer.from(crc(content.subarray(at, at + 37), polynomial, bits), 'hex'))
-    expect(await digest(content, algorithm, 37)).toBe(crc(Buffer.concat(parts), polynomial, bits))
-  })
+    ['CRC32', 0xedb88320n, 32],
+    ['CRC32C', 0x82f63b78n, 32],
+    ['CRC64NVME', 0x9a6c9329ac4bc9b5n, 64],
+  ] as const)(
+    '%s of any length is that of its definition, also of parts at odd offsets',
+    async (algorithm, polynomial, bits) => {
+      for (const length of [0, 1, 7, 8, 9, 4099]) {
+        const content = randomBytes(length)
+        expect(await digest(content, algorithm), `${length} bytes`).toBe(crc(content, polynomial, bits))
+      }
+      const content = randomBytes(1003)
+      const parts: Buffer[] = []
+      for (let at = 0; at < content.length; at += 37)
+        parts.push(Buffer.from(crc(content.subarray(at, at + 37), polynomial, bits), 'hex'))
+      expect(await digest(content, algorithm, 37)).toBe(crc(Buffer.concat(parts), polynomial, bits))
+    },
+  )
 
   test('CRC32 is the same on versions of Node without zlib.crc32', async () => {
     const content = randomBytes(4099)
@@ -112,7 +118,11 @@ describe('digests of files', () => {
     const content = randomBytes(length)
     const sums = createHash('md5')
     for (let at = 0; at < length; at += 1000)
-      sums.update(createHash('md5').update(content.subarray(at, at + 1000)).digest())
+      sums.update(
+        createHash('md5')
+          .update(content.subarray(at, at + 1000))
+          .digest(),
+      )
     expect(await digest(content, 'MD5', 1000)).toBe(sums.digest('hex'))
   })
 })
@@ -182,7 +192,8 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
     writeFileSync(join(home, 'content'), CONTENT)
     const { python } = await motoEnvironment()
     const filled = spawnSync(python, ['-c', FILL, moto.url, join(home, 'content')], {
-      env: { ...process.env, ...KEYS }, encoding: 'utf8',
+      env: { ...process.env, ...KEYS },
+      encoding: 'utf8',
     })
     expect(filled.stderr).toBe('')
   }, 300_000)
@@ -231,7 +242,8 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
     writeFileSync(path, CONTENT)
     const [crc = ''] = (await readDigests(path, [{ algorithm: 'CRC32', partBytes: 8 << 20 }], never)).digests
     const stored = (digest: string) => ({
-      'x-amz-checksum-crc32': `${Buffer.from(digest, 'hex').toString('base64')}-3`, 'x-amz-checksum-type': 'COMPOSITE',
+      'x-amz-checksum-crc32': `${Buffer.from(digest, 'hex').toString('base64')}-3`,
+      'x-amz-checksum-type': 'COMPOSITE',
     })
     proxy.head = stored(crc)
     const directory = await download(await open('sums/default'))
@@ -243,7 +255,8 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
 
   test.each([
     [
-      'parts of different sizes, without a checksum of the whole', 'uneven',
+      'parts of different sizes, without a checksum of the whole',
+      'uneven',
       'it was uploaded in parts of different or unknown sizes, without a checksum of the whole',
     ],
     ['KMS encryption, without a checksum', 'kms', 'it was stored without a checksum that is compared here'],
@@ -259,34 +272,41 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
     expect(proxy.requests.filter((line) => line.startsWith('HEAD'))).toEqual([])
   })
 
-  test('a server repeats a damaged download, logs a lasting damage, and prints what it does not compare', {
-    timeout: 60_000,
-  }, async () => {
-    const examples = join(ROOT, 'examples/models/simple')
-    await moto.put('served')
-    await moto.put('served/simple/1/model.onnx', readFileSync(join(examples, '1/model.onnx')))
-    const kms = { 'x-amz-server-side-encryption': 'aws:kms' }
-    await moto.put('served/simple/config.pbtxt', readFileSync(join(examples, 'config.pbtxt')), kms)
-    proxy.damaged = 1
-    const server = await TestServer.start(
-      `s3://127.0.0.1:${proxy.port}/served`,
-      ['--model-control-mode=explicit', `--repository-cache-directory=${home}`, '--load-model=simple'],
-      { env: { ...process.env, ...KEYS, NODE_DEBUG: 'nereid-stores' } },
-    )
-    onTestFinished(async () => void (await server.stop()))
-    const post = async (path: string) => fetch(`${server.url}/v2/repository/models/simple/${path}`, { method: 'POST' })
-    expect((await fetch(`${server.url}/v2/models/simple/ready`)).status).toBe(200)
-    expect(server.output()).toMatch(/NEREID-STORES .*'simple\/1\/model.onnx' has the MD5 .*; it is downloaded again/)
-    const uncompared = "the download of 'simple/config.pbtxt' is not compared with a checksum: it was stored without"
-    expect(server.output()).toContain(uncompared)
-    // A new version of the file, so that the cache does not have it.
-    const onnx = Buffer.concat([readFileSync(join(examples, '1/model.onnx')), Buffer.from([0])])
-    await moto.put('served/simple/1/model.onnx', onnx)
-    proxy.damaged = Infinity
-    expect((await post('load')).status).toBe(500)
-    expect(server.output()).toMatch(/'simple\/1\/model\.onnx' has the MD5 \w+, and storage says \w+: it was damaged on/)
-    expect((await fetch(`${server.url}/v2/models/simple/ready`)).status).toBe(200)
-  })
+  test(
+    'a server repeats a damaged download, logs a lasting damage, and prints what it does not compare',
+    {
+      timeout: 60_000,
+    },
+    async () => {
+      const examples = join(ROOT, 'examples/models/simple')
+      await moto.put('served')
+      await moto.put('served/simple/1/model.onnx', readFileSync(join(examples, '1/model.onnx')))
+      const kms = { 'x-amz-server-side-encryption': 'aws:kms' }
+      await moto.put('served/simple/config.pbtxt', readFileSync(join(examples, 'config.pbtxt')), kms)
+      proxy.damaged = 1
+      const server = await TestServer.start(
+        `s3://127.0.0.1:${proxy.port}/served`,
+        ['--model-control-mode=explicit', `--repository-cache-directory=${home}`, '--load-model=simple'],
+        { env: { ...process.env, ...KEYS, NODE_DEBUG: 'nereid-stores' } },
+      )
+      onTestFinished(async () => void (await server.stop()))
+      const post = async (path: string) =>
+        fetch(`${server.url}/v2/repository/models/simple/${path}`, { method: 'POST' })
+      expect((await fetch(`${server.url}/v2/models/simple/ready`)).status).toBe(200)
+      expect(server.output()).toMatch(/NEREID-STORES .*'simple\/1\/model.onnx' has the MD5 .*; it is downloaded again/)
+      const uncompared = "the download of 'simple/config.pbtxt' is not compared with a checksum: it was stored without"
+      expect(server.output()).toContain(uncompared)
+      // A new version of the file, so that the cache does not have it.
+      const onnx = Buffer.concat([readFileSync(join(examples, '1/model.onnx')), Buffer.from([0])])
+      await moto.put('served/simple/1/model.onnx', onnx)
+      proxy.damaged = Infinity
+      expect((await post('load')).status).toBe(500)
+      expect(server.output()).toMatch(
+        /'simple\/1\/model\.onnx' has the MD5 \w+, and storage says \w+: it was damaged on/,
+      )
+      expect((await fetch(`${server.url}/v2/models/simple/ready`)).status).toBe(200)
+    },
+  )
 })
 
 describe('other clouds', () => {
@@ -304,45 +324,50 @@ describe('other clouds', () => {
 
   /** A bucket with one object, which has this CRC32C, or what `metadata` answers. */
   async function google(crc32c: string | undefined, metadata?: Answer): Promise<StoreClient> {
-    const port = await listen(createServer((asked, answer) => {
-      const url = new URL(asked.url ?? '', 'http://x')
-      if (url.pathname === '/storage/v1/b/bucket/o')
-        return answer.end(JSON.stringify({ items: [{ name: 'm/1/weights', size: '9', generation: '7' }] }))
-      expect([url.pathname, url.searchParams.get('ifGenerationMatch')]).toEqual([
-        '/storage/v1/b/bucket/o/m%2F1%2Fweights', '7',
-      ])
-      if (url.searchParams.get('alt') === 'media') return sendRange(asked, answer, { 'x-goog-generation': '7' })
-      if (metadata !== undefined) return metadata(asked, answer)
-      return answer.end(JSON.stringify({ crc32c }))
-    }))
+    const port = await listen(
+      createServer((asked, answer) => {
+        const url = new URL(asked.url ?? '', 'http://x')
+        if (url.pathname === '/storage/v1/b/bucket/o')
+          return answer.end(JSON.stringify({ items: [{ name: 'm/1/weights', size: '9', generation: '7' }] }))
+        expect([url.pathname, url.searchParams.get('ifGenerationMatch')]).toEqual([
+          '/storage/v1/b/bucket/o/m%2F1%2Fweights',
+          '7',
+        ])
+        if (url.searchParams.get('alt') === 'media') return sendRange(asked, answer, { 'x-goog-generation': '7' })
+        if (metadata !== undefined) return metadata(asked, answer)
+        return answer.end(JSON.stringify({ crc32c }))
+      }),
+    )
     return (await load('gs'))('gs://bucket', { STORAGE_EMULATOR_HOST: `127.0.0.1:${port}` })
   }
 
   /** A container with one blob, which has this MD5. */
   async function azure(contentMd5: string): Promise<StoreClient> {
-    const port = await listen(createServer((asked, answer) => {
-      const url = new URL(asked.url ?? '', 'http://x')
-      if (url.searchParams.get('comp') !== 'list') return sendRange(asked, answer, { etag: '"7"' })
-      answer.setHeader('content-type', 'application/xml')
-      return answer.end(
-        '<?xml version="1.0"?><EnumerationResults ContainerName="c"><Blobs><Blob><Name>m/1/weights</Name><Properties>' +
-          `<Content-Length>9</Content-Length><Etag>7</Etag><BlobType>BlockBlob</BlobType>${contentMd5}</Properties>` +
-          '</Blob></Blobs><NextMarker/></EnumerationResults>',
-      )
-    }))
+    const port = await listen(
+      createServer((asked, answer) => {
+        const url = new URL(asked.url ?? '', 'http://x')
+        if (url.searchParams.get('comp') !== 'list') return sendRange(asked, answer, { etag: '"7"' })
+        answer.setHeader('content-type', 'application/xml')
+        return answer.end(
+          '<?xml version="1.0"?><EnumerationResults ContainerName="c"><Blobs><Blob><Name>m/1/weights</Name><Properties>' +
+            `<Content-Length>9</Content-Length><Etag>7</Etag><BlobType>BlockBlob</BlobType>${contentMd5}</Properties>` +
+            '</Blob></Blobs><NextMarker/></EnumerationResults>',
+        )
+      }),
+    )
     return (await load('as'))(`as://http://127.0.0.1:${port}/account/c`, {})
   }
 
   const contentOf = async (client: StoreClient): Promise<string> =>
     readFileSync(join(await download(client), '1/weights'), 'utf8')
-  const only = async (client: StoreClient): Promise<StoredObject> =>
-    (await all(client))[0] ?? expect.fail('no object')
+  const only = async (client: StoreClient): Promise<StoredObject> => (await all(client))[0] ?? expect.fail('no object')
 
   test('Google: an object without MD5 is compared with its CRC32C', async () => {
     expect(await contentOf(await google('4waSgw=='))).toBe('123456789')
     const { failure, message } = await thrown(async () => download(await google('4waSgg==')))
     expect([failure, message]).toEqual([
-      'damaged', expect.stringContaining("'m/1/weights' has the CRC32C e3069283, and storage says e3069282"),
+      'damaged',
+      expect.stringContaining("'m/1/weights' has the CRC32C e3069283, and storage says e3069282"),
     ])
   })
 
@@ -352,20 +377,21 @@ describe('other clouds', () => {
     expect(await contentOf(client)).toBe('123456789')
   })
 
-  test.each([[412, 'changed'], [404, 'absent'], [503, 'unavailable']])(
-    'an answer %d instead of the checksum fails the download',
-    async (status, failure) => {
-      let requests = 0
-      const client = await google('', (_, answer) => {
-        requests += 1
-        answer.writeHead(status).end()
-      })
-      const found = await thrown(() => download(client))
-      expect(found.failure).toBe(failure)
-      expect(found.message).toContain('the checksum of gs://bucket/m/1/weights cannot be read')
-      expect(requests).toBe(failure === 'unavailable' ? 5 : 1)
-    },
-  )
+  test.each([
+    [412, 'changed'],
+    [404, 'absent'],
+    [503, 'unavailable'],
+  ])('an answer %d instead of the checksum fails the download', async (status, failure) => {
+    let requests = 0
+    const client = await google('', (_, answer) => {
+      requests += 1
+      answer.writeHead(status).end()
+    })
+    const found = await thrown(() => download(client))
+    expect(found.failure).toBe(failure)
+    expect(found.message).toContain('the checksum of gs://bucket/m/1/weights cannot be read')
+    expect(requests).toBe(failure === 'unavailable' ? 5 : 1)
+  })
 
   test('a key that may read the content but not its metadata is enough', async () => {
     const client = await google('', (_, answer) => void answer.writeHead(403).end())

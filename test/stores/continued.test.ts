@@ -33,7 +33,8 @@ function cutForGood(memory: Memory): void {
 
 /** Downloads a part of the model, and lets the storage answer again. */
 async function interrupted(
-  memory = memoryOf(), options: Parameters<typeof setup>[1] = {},
+  memory = memoryOf(),
+  options: Parameters<typeof setup>[1] = {},
 ): Promise<Awaited<ReturnType<typeof setup>>> {
   const all = await setup(memory, options)
   cutForGood(memory)
@@ -110,7 +111,10 @@ test('a part is removed after a day, a small one of an ended process at once', a
   const { store, memory, cacheDirectory } = await interrupted()
   const path = join(cacheDirectory, 'parts', partsIn(cacheDirectory)[0] ?? '')
   const own = ownProcess()
-  for (const owner of [{ ...own, pid: '4194305' }, { ...own, namespace: '1' }])
+  for (const owner of [
+    { ...own, pid: '4194305' },
+    { ...own, namespace: '1' },
+  ])
     writeFileSync(join(cacheDirectory, 'parts', `other.${nameOf(owner)}`), 'half')
   const second = await setup(memory, { cacheDirectory })
   expect(partsIn(cacheDirectory)).toHaveLength(1)
@@ -210,7 +214,13 @@ test('mode poll: a damaged download is repeated after growing pauses, or when it
   vi.spyOn(performance, 'now').mockImplementation(() => nowMs)
   onTestFinished(() => void vi.restoreAllMocks())
   const damaged = /^UNAVAILABLE what came of 'm\/1\/model' has the MD5/
-  for (const [minutes, reads] of [[0, 2], [0.9, 2], [1.1, 4], [3, 4], [3.2, 6]] as const) {
+  for (const [minutes, reads] of [
+    [0, 2],
+    [0.9, 2],
+    [1.1, 4],
+    [3, 4],
+    [3.2, 6],
+  ] as const) {
     nowMs = minutes * 60_000
     expect(await refresh()).toBe('done')
     expect(await load('m')).toMatch(damaged)

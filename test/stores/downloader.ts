@@ -32,7 +32,10 @@ class Generated implements StoreClient {
   async *list(): AsyncGenerator<StoredObject[]> {
     const { name, models, bytes } = this.#work
     yield Array.from({ length: models }, (_, i) => ({
-      path: `${name}${i}/1/model`, size: bytes, version: '1', md5: null,
+      path: `${name}${i}/1/model`,
+      size: bytes,
+      version: '1',
+      md5: null,
     }))
   }
 

@@ -63,22 +63,26 @@ const environment = (): NodeJS.ProcessEnv => ({ ...process.env, AWS_ACCESS_KEY_I
 
 async function serve({ url, cache }: Place, ...flags: string[]): Promise<TestServer> {
   const server = await TestServer.start(url, [`--repository-cache-directory=${cache}`, ...flags], {
-    env: environment(), path: '/v2/health/live',
+    env: environment(),
+    path: '/v2/health/live',
   })
   onTestFinished(async () => void (await server.stop()))
   return server
 }
 
-async function post(
-  server: TestServer, path: string, signal?: AbortSignal,
-): Promise<{ status: number; text: string }> {
+async function post(server: TestServer, path: string, signal?: AbortSignal): Promise<{ status: number; text: string }> {
   const response = await fetch(`${server.url}/v2/repository/models/${path}`, {
-    method: 'POST', body: '{}', ...(signal === undefined ? {} : { signal }),
+    method: 'POST',
+    body: '{}',
+    ...(signal === undefined ? {} : { signal }),
   })
   return { status: response.status, text: await response.text() }
 }
 const isReady = async (server: TestServer, model: string): Promise<boolean> =>
-  fetch(`${server.url}/v2/models/${model}/ready`).then(({ ok }) => ok, () => false)
+  fetch(`${server.url}/v2/models/${model}/ready`).then(
+    ({ ok }) => ok,
+    () => false,
+  )
 
 /** Ranges that were requested of the large object, as `[from, to]`. */
 const ranges = (): [number, number][] =>
@@ -87,8 +91,7 @@ const ranges = (): [number, number][] =>
     return url?.includes('large.bin') && from !== undefined ? [[Number(from), Number(to)]] : []
   })
 const bytesOf = (all: [number, number][]): number => all.reduce((sum, [from, to]) => sum + to - from + 1, 0)
-const parts = (cache: string): string[] =>
-  readdirSync(cache).flatMap((name) => readdirSync(join(cache, name, 'parts')))
+const parts = (cache: string): string[] => readdirSync(cache).flatMap((name) => readdirSync(join(cache, name, 'parts')))
 
 /** Number of ranges of which more than `bytes` are in the part. */
 function rangesBeyond(cache: string, bytes: number): number {
@@ -112,7 +115,8 @@ test('an unload stops the download of the model, and the next load continues it'
   const from = performance.now()
   expect(await post(server, 'simple/unload')).toEqual({ status: 200, text: '' })
   expect(await loading).toEqual({
-    status: 400, text: JSON.stringify({ error: `load failed for model 'simple': ${OUTDATED}\n` }),
+    status: 400,
+    text: JSON.stringify({ error: `load failed for model 'simple': ${OUTDATED}\n` }),
   })
   expect(performance.now() - from).toBeLessThan(5_000)
   expect(parts(here.cache)).toHaveLength(1)
@@ -197,10 +201,13 @@ test('versions that the policy does not select are not downloaded', { timeout: 6
   await here.put('several/1/large.bin', LARGE)
   const server = await serve(here, '--model-control-mode=explicit')
   const read = (): string[] =>
-    between.requests.splice(0).flatMap(({ url = '', headers }) => {
-      const name = /several\/([^?]*)/.exec(url)?.[1]
-      return headers.range !== undefined && name !== undefined ? [name] : []
-    }).sort()
+    between.requests
+      .splice(0)
+      .flatMap(({ url = '', headers }) => {
+        const name = /several\/([^?]*)/.exec(url)?.[1]
+        return headers.range !== undefined && name !== undefined ? [name] : []
+      })
+      .sort()
   const ready = async (): Promise<number[]> => {
     const versions = await Promise.all(
       [1, 2, 3].map(async (version) => ((await isReady(server, `several/versions/${version}`)) ? [version] : [])),
@@ -211,13 +218,15 @@ test('versions that the policy does not select are not downloaded', { timeout: 6
   expect([read(), await ready()]).toEqual([['3/model.onnx', 'config.pbtxt'], [3]])
   const policy = JSON.stringify({ max_batch_size: 8, version_policy: { specific: { versions: [2, 3] } } })
   const load = await fetch(`${server.url}/v2/repository/models/several/load`, {
-    method: 'POST', body: JSON.stringify({ parameters: { config: policy } }),
+    method: 'POST',
+    body: JSON.stringify({ parameters: { config: policy } }),
   })
   expect([load.status, read(), await ready()]).toEqual([200, ['2/model.onnx'], [2, 3]])
   await here.put('several/config.pbtxt', `${several}\nversion_policy: { all { } }\n`)
   expect(await post(server, 'several/load')).toEqual({ status: 200, text: '' })
   expect([[...new Set(read())], await ready()]).toEqual([
-    ['1/large.bin', '1/model.onnx', 'config.pbtxt'], [1, 2, 3]
+    ['1/large.bin', '1/model.onnx', 'config.pbtxt'],
+    [1, 2, 3],
   ])
 })
 
@@ -261,6 +270,15 @@ test('only the cache directory needs to be writable', { timeout: 60_000 }, async
   let output = ''
   for (const stream of [server.stdout, server.stderr]) stream.on('data', (text: Buffer) => (output += text.toString()))
   const url = `http://127.0.0.1:${ports[0]}/v2/models/simple/ready`
-  await vi.waitFor(async () => expect(await fetch(url).then(({ ok }) => ok, () => output)).toBe(true), WITHIN)
+  await vi.waitFor(
+    async () =>
+      expect(
+        await fetch(url).then(
+          ({ ok }) => ok,
+          () => output,
+        ),
+      ).toBe(true),
+    WITHIN,
+  )
   expect(parts(here.cache)).toEqual([])
 })

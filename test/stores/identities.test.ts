@@ -46,13 +46,15 @@ const XML = { 'content-type': 'application/xml' }
 const LISTINGS: Record<string, Reply> = {
   '/models': {
     headers: XML,
-    body: '<ListBucketResult><Name>models</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated><Contents>' +
+    body:
+      '<ListBucketResult><Name>models</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated><Contents>' +
       '<Key>m/1/x</Key><Size>1</Size><ETag>"e"</ETag></Contents></ListBucketResult>',
   },
   '/storage/v1/b/models/o': { body: { items: [{ name: 'm/1/x', size: '1', generation: '7' }] } },
   '/account/models': {
     headers: XML,
-    body: '<?xml version="1.0"?><EnumerationResults ContainerName="models"><Blobs><Blob><Name>m/1/x</Name>' +
+    body:
+      '<?xml version="1.0"?><EnumerationResults ContainerName="models"><Blobs><Blob><Name>m/1/x</Name>' +
       '<Properties><Content-Length>1</Content-Length><Etag>7</Etag><BlobType>BlockBlob</BlobType></Properties>' +
       '</Blob></Blobs><NextMarker/></EnumerationResults>',
   },
@@ -61,8 +63,12 @@ const LISTINGS: Record<string, Reply> = {
 async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const url = new URL(request.url ?? '', 'http://x')
   const asked = {
-    host: request.headers.host ?? '', method: request.method ?? '', path: url.pathname.replace(/(.)\/$/, '$1'),
-    query: url.searchParams, headers: request.headers, body: await text(request),
+    host: request.headers.host ?? '',
+    method: request.method ?? '',
+    path: url.pathname.replace(/(.)\/$/, '$1'),
+    query: url.searchParams,
+    headers: request.headers,
+    body: await text(request),
   }
   const listing = LISTINGS[asked.path]
   ;(listing === undefined ? services : listings).push(asked)
@@ -93,10 +99,29 @@ function file(name: string, content: string): string {
 beforeAll(async () => {
   home = mkdtempSync(join(tmpdir(), 'nereid-identities-'))
   const names = 'subjectAltName=IP:127.0.0.1,DNS:oauth2.googleapis.com,DNS:login.microsoftonline.com'
-  const made = spawnSync('openssl', [
-    'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj',
-    '/CN=fake', '-addext', names, '-keyout', join(home, 'key.pem'), '-out', join(home, 'cert.pem'),
-  ], { encoding: 'utf8' })
+  const made = spawnSync(
+    'openssl',
+    [
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:prime256v1',
+      '-nodes',
+      '-days',
+      '2',
+      '-subj',
+      '/CN=fake',
+      '-addext',
+      names,
+      '-keyout',
+      join(home, 'key.pem'),
+      '-out',
+      join(home, 'cert.pem'),
+    ],
+    { encoding: 'utf8' },
+  )
   if (made.status !== 0) throw new Error(`openssl made no certificate: ${made.error?.message ?? made.stderr}`)
   const handle = (request: IncomingMessage, response: ServerResponse) => void answer(request, response)
   http = `127.0.0.1:${await listen(createServer(handle))}`
@@ -148,7 +173,10 @@ async function list(url: string, environment: NodeJS.ProcessEnv, times = 1): Pro
     }`
   const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
     env: {
-      PATH: process.env.PATH, HOME: home, NODE_EXTRA_CA_CERTS: join(home, 'cert.pem'), NO_PROXY: '127.0.0.1',
+      PATH: process.env.PATH,
+      HOME: home,
+      NODE_EXTRA_CA_CERTS: join(home, 'cert.pem'),
+      NO_PROXY: '127.0.0.1',
       ...environment,
     },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -167,7 +195,8 @@ describe('AWS', () => {
   /** Key and session token of the storage requests. */
   const keys = () =>
     listings.map(({ headers }) => [
-      /Credential=([^/]+)/.exec(headers.authorization ?? '')?.[1], headers['x-amz-security-token'],
+      /Credential=([^/]+)/.exec(headers.authorization ?? '')?.[1],
+      headers['x-amz-security-token'],
     ])
 
   const credentials = (id: string) =>
@@ -186,15 +215,22 @@ describe('AWS', () => {
   }
   const expired: Reply = { status: 400, headers: XML, body: '<Error><Code>ExpiredToken</Code></Error>' }
   const json = (id: string) => ({
-    Code: 'Success', AccessKeyId: id, SecretAccessKey: 's', Token: `token-of-${id}`, Expiration: inAnHour(),
+    Code: 'Success',
+    AccessKeyId: id,
+    SecretAccessKey: 's',
+    Token: `token-of-${id}`,
+    Expiration: inAnHour(),
     AccountId: '1',
   })
 
   test('a web identity (a role for a service account of Kubernetes): its token is exchanged for keys', async () => {
     service = sts
     const environment = {
-      AWS_ROLE_ARN: 'arn:aws:iam::1:role/reader', AWS_WEB_IDENTITY_TOKEN_FILE: file('web-token', 'First'),
-      AWS_ENDPOINT_URL_STS: `http://${http}/sts`, AWS_REGION: 'eu-west-3', AWS_EC2_METADATA_DISABLED: 'true',
+      AWS_ROLE_ARN: 'arn:aws:iam::1:role/reader',
+      AWS_WEB_IDENTITY_TOKEN_FILE: file('web-token', 'First'),
+      AWS_ENDPOINT_URL_STS: `http://${http}/sts`,
+      AWS_REGION: 'eu-west-3',
+      AWS_EC2_METADATA_DISABLED: 'true',
     }
     expect(await list(place(), environment)).toEqual(NAMES)
     expect(keys()).toEqual([['readerFirst', 'token-of-readerFirst']])
@@ -210,8 +246,10 @@ describe('AWS', () => {
     }
     refusals = [expired]
     const environment = {
-      AWS_ROLE_ARN: 'arn:aws:iam::1:role/reader', AWS_WEB_IDENTITY_TOKEN_FILE: file('web-token', 'First'),
-      AWS_ENDPOINT_URL_STS: `http://${http}/sts`, AWS_EC2_METADATA_DISABLED: 'true',
+      AWS_ROLE_ARN: 'arn:aws:iam::1:role/reader',
+      AWS_WEB_IDENTITY_TOKEN_FILE: file('web-token', 'First'),
+      AWS_ENDPOINT_URL_STS: `http://${http}/sts`,
+      AWS_EC2_METADATA_DISABLED: 'true',
     }
     expect(await list(place(), environment)).toEqual(NAMES)
     expect(keys().map(([id]) => id)).toEqual(['readerFirst', 'readerSecond'])
@@ -225,7 +263,10 @@ describe('AWS', () => {
     const token = file('ecs-token', 'task-secret')
     expect(await list(place(), { ...environment, AWS_CONTAINER_AUTHORIZATION_TOKEN: 'task-secret' })).toEqual(NAMES)
     expect(await list(place(), { ...environment, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: token })).toEqual(NAMES)
-    expect(keys()).toEqual([['AKIDECS', 'token-of-AKIDECS'], ['AKIDECS', 'token-of-AKIDECS']])
+    expect(keys()).toEqual([
+      ['AKIDECS', 'token-of-AKIDECS'],
+      ['AKIDECS', 'token-of-AKIDECS'],
+    ])
   })
 
   test('an instance of EC2: its metadata service, version 2', async () => {
@@ -234,8 +275,11 @@ describe('AWS', () => {
         return { body: 'session' }
       if (headers['x-aws-ec2-metadata-token'] !== 'session') return { status: 401, body: '' }
       const role = '/latest/meta-data/iam/security-credentials'
-      return path === role ? { body: 'node-role' } : path === `${role}/node-role` ? { body: json('AKIDNODE') }
-        : { status: 404, body: '' }
+      return path === role
+        ? { body: 'node-role' }
+        : path === `${role}/node-role`
+          ? { body: json('AKIDNODE') }
+          : { status: 404, body: '' }
     }
     const environment = { AWS_EC2_METADATA_SERVICE_ENDPOINT: `http://${http}` }
     expect(await list(place(), environment)).toEqual(NAMES)
@@ -254,7 +298,9 @@ describe('AWS', () => {
     expect(keys()).toEqual([['models', 'token-of-models']])
     expect(services[0]?.headers.authorization).toContain('Credential=AKIDBASE/')
     expect(Object.fromEntries(new URLSearchParams(services[0]?.body))).toMatchObject({
-      Action: 'AssumeRole', RoleArn: 'arn:aws:iam::1:role/models', ExternalId: 'partner',
+      Action: 'AssumeRole',
+      RoleArn: 'arn:aws:iam::1:role/models',
+      ExternalId: 'partner',
     })
     expect(listings[0]?.headers.authorization).toContain('/eu-north-1/s3/')
   })
@@ -273,12 +319,16 @@ describe('AWS', () => {
 
   test('a profile with SSO: the token of its last login is exchanged for keys', async () => {
     service = ({ path, query, headers }) =>
-      path === '/sso/federation/credentials' && headers['x-amz-sso_bearer_token'] === 'login' &&
-      query.get('role_name') === 'Reader' && query.get('account_id') === '1'
+      path === '/sso/federation/credentials' &&
+      headers['x-amz-sso_bearer_token'] === 'login' &&
+      query.get('role_name') === 'Reader' &&
+      query.get('account_id') === '1'
         ? {
             body: {
               roleCredentials: {
-                accessKeyId: 'AKIDSSO', secretAccessKey: 's', sessionToken: 'token-of-AKIDSSO',
+                accessKeyId: 'AKIDSSO',
+                secretAccessKey: 's',
+                sessionToken: 'token-of-AKIDSSO',
                 expiration: Date.now() + HOUR_MS,
               },
             },
@@ -298,7 +348,8 @@ describe('AWS', () => {
 
   test('a service that refuses: the message says so, without secrets', async () => {
     service = () => ({
-      status: 403, headers: { 'content-type': 'text/xml' },
+      status: 403,
+      headers: { 'content-type': 'text/xml' },
       body: '<ErrorResponse><Error><Code>AccessDenied</Code><Message>hidden-secret</Message></Error></ErrorResponse>',
     })
     const config = file(
@@ -320,7 +371,8 @@ describe('Google', () => {
 
   test('a key of a service account: a signed assertion is exchanged for a token', async () => {
     const { privateKey, publicKey } = generateKeyPairSync('rsa', {
-      modulusLength: 2048, publicKeyEncoding: { type: 'spki', format: 'pem' },
+      modulusLength: 2048,
+      publicKeyEncoding: { type: 'spki', format: 'pem' },
       privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
     })
     service = ({ host, path, body }) => {
@@ -330,16 +382,25 @@ describe('Google', () => {
         return { status: 400, body: { error: 'invalid_grant' } }
       const { iss, scope } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as Record<string, string>
       expect([host, path, iss, scope]).toEqual([
-        'oauth2.googleapis.com', '/token', 'reader@project.iam.gserviceaccount.com',
+        'oauth2.googleapis.com',
+        '/token',
+        'reader@project.iam.gserviceaccount.com',
         'https://www.googleapis.com/auth/devstorage.read_only',
       ])
       return { body: { access_token: `token${services.length}`, expires_in: 3600, token_type: 'Bearer' } }
     }
-    const key = file('google-key.json', JSON.stringify({
-      type: 'service_account', project_id: 'project', private_key_id: '1', private_key: privateKey,
-      client_email: 'reader@project.iam.gserviceaccount.com', client_id: '1',
-      token_uri: 'https://oauth2.googleapis.com/token',
-    }))
+    const key = file(
+      'google-key.json',
+      JSON.stringify({
+        type: 'service_account',
+        project_id: 'project',
+        private_key_id: '1',
+        private_key: privateKey,
+        client_email: 'reader@project.iam.gserviceaccount.com',
+        client_id: '1',
+        token_uri: 'https://oauth2.googleapis.com/token',
+      }),
+    )
     // A token that the storage rejects is replaced; one that it takes is used again.
     refusals = [{ status: 401, body: { error: { errors: [{ reason: 'authError' }] } } }]
     const environment = { STORAGE_EMULATOR_HOST: http, GOOGLE_APPLICATION_CREDENTIALS: key, HTTPS_PROXY: proxy }
@@ -376,8 +437,11 @@ describe('Azure', () => {
   const managed = { AZURE_STORAGE_AUTH_TYPE: 'managed_identity' }
   const STORAGE = 'https://storage.azure.com'
   const token = (name: string) => ({
-    access_token: name, expires_in: '3600', expires_on: String(Math.floor(Date.now() / 1000) + 3600),
-    resource: STORAGE, token_type: 'Bearer',
+    access_token: name,
+    expires_in: '3600',
+    expires_on: String(Math.floor(Date.now() / 1000) + 3600),
+    resource: STORAGE,
+    token_type: 'Bearer',
   })
 
   test('a managed identity of a machine: its metadata service', async () => {
@@ -407,20 +471,28 @@ describe('Azure', () => {
       if (path.endsWith('/openid-configuration'))
         return {
           body: {
-            issuer: `${authority}/v2.0`, token_endpoint: `${authority}/oauth2/v2.0/token`,
-            authorization_endpoint: `${authority}/oauth2/v2.0/authorize`, jwks_uri: `${authority}/keys`,
+            issuer: `${authority}/v2.0`,
+            token_endpoint: `${authority}/oauth2/v2.0/token`,
+            authorization_endpoint: `${authority}/oauth2/v2.0/authorize`,
+            jwks_uri: `${authority}/keys`,
           },
         }
       const fields = Object.fromEntries(new URLSearchParams(body))
-      return host === 'login.microsoftonline.com' && path === '/tenant/oauth2/v2.0/token' &&
-        fields.client_assertion === 'of-the-pod' && fields.client_id === 'client' && fields.scope?.startsWith(STORAGE)
+      return host === 'login.microsoftonline.com' &&
+        path === '/tenant/oauth2/v2.0/token' &&
+        fields.client_assertion === 'of-the-pod' &&
+        fields.client_id === 'client' &&
+        fields.scope?.startsWith(STORAGE)
         ? { body: { ...token('workload'), expires_in: 3600 } }
         : { status: 400, body: { error: 'invalid_client', error_description: 'hidden-secret' } }
     }
     const environment = {
-      AZURE_STORAGE_AUTH_TYPE: 'default', AZURE_TENANT_ID: 'tenant', AZURE_CLIENT_ID: 'client',
+      AZURE_STORAGE_AUTH_TYPE: 'default',
+      AZURE_TENANT_ID: 'tenant',
+      AZURE_CLIENT_ID: 'client',
       AZURE_FEDERATED_TOKEN_FILE: file('pod-token', 'of-the-pod'),
-      AZURE_AUTHORITY_HOST: 'https://login.microsoftonline.com/', HTTPS_PROXY: proxy,
+      AZURE_AUTHORITY_HOST: 'https://login.microsoftonline.com/',
+      HTTPS_PROXY: proxy,
     }
     expect(await list(place(), environment)).toEqual(NAMES)
     expect(tokens()).toEqual(['Bearer workload'])

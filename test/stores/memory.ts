@@ -45,13 +45,19 @@ export class Memory implements StoreClient {
     if (this.listFault !== null) throw this.listFault
     // Two objects per page.
     const all = [...this.objects].map(([path, { bytes, version, md5: sum }]) => ({
-      path, size: bytes.length, version, md5: sum,
+      path,
+      size: bytes.length,
+      version,
+      md5: sum,
     }))
     for (let i = 0; i < all.length; i += 2) yield all.slice(i, i + 2)
   }
 
   async read(
-    { path, version }: StoredObject, from: number, to: number, signal: AbortSignal,
+    { path, version }: StoredObject,
+    from: number,
+    to: number,
+    signal: AbortSignal,
   ): Promise<AsyncIterable<Uint8Array>> {
     this.reads.push({ path, from, to })
     this.before(path)
@@ -67,7 +73,8 @@ export class Memory implements StoreClient {
   async *#send(bytes: Buffer, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     try {
       await Promise.race([
-        this.gate, new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
+        this.gate,
+        new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
       ])
       for (let at = 0; at < bytes.length; at += 64 * 1024) yield bytes.subarray(at, at + 64 * 1024)
     } finally {
@@ -90,7 +97,8 @@ export interface Setup {
 }
 
 export async function setup(
-  memory: Memory, { settles = false, cacheDirectory = join(ROOT, `cache${(next += 1)}`), bytesMax = 0 } = {},
+  memory: Memory,
+  { settles = false, cacheDirectory = join(ROOT, `cache${(next += 1)}`), bytesMax = 0 } = {},
 ): Promise<Setup> {
   const cache = new DownloadCache(cacheDirectory, bytesMax, 1)
   await cache.open()

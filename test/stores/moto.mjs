@@ -26,7 +26,12 @@ export async function startMoto() {
   const ended = new Promise((resolve) => child.once('exit', resolve))
   const url = `http://127.0.0.1:${port}`
   const until = Date.now() + READY_MS_MAX
-  while (!(await fetch(`${url}/moto-api/data.json`).then(({ ok }) => ok, () => false))) {
+  while (
+    !(await fetch(`${url}/moto-api/data.json`).then(
+      ({ ok }) => ok,
+      () => false,
+    ))
+  ) {
     if (child.exitCode !== null || Date.now() > until) throw new Error(`moto does not answer at ${url}`)
     await sleep(50)
   }
@@ -43,7 +48,9 @@ export async function startMoto() {
     async put(path, body = '', headers = {}) {
       // An object that is there is written anew only for somebody.
       const answer = await fetch(`${url}/${path}`, {
-        method: 'PUT', body, headers: { authorization: signed('s3'), ...headers },
+        method: 'PUT',
+        body,
+        headers: { authorization: signed('s3'), ...headers },
       })
       if (!answer.ok) throw new Error(`moto answered ${answer.status} to PUT ${path}`)
     },
@@ -51,7 +58,8 @@ export async function startMoto() {
     async requireKeys() {
       const iam = async (fields) => {
         const answer = await fetch(url, {
-          method: 'POST', headers: { authorization: signed('iam') },
+          method: 'POST',
+          headers: { authorization: signed('iam') },
           body: new URLSearchParams({ Version: '2010-05-08', UserName: 'reader', ...fields }),
         })
         return answer.text()

@@ -69,26 +69,32 @@ test.each([
   ['TRITON_AWS_MOUNT_DIRECTORY', () => `s3://${host}/models`],
   ['TRITON_GCS_MOUNT_DIRECTORY', () => 'gs://models'],
   ['TRITON_AZURE_MOUNT_DIRECTORY', () => `as://http://${host}/account/models`],
-])('%s names the directory of downloads; the end of the server removes its links', { timeout: 60_000 }, async (
-  variable, url,
-) => {
-  // Only the variable of the cloud counts.
-  const variables = ['TRITON_AWS_MOUNT_DIRECTORY', 'TRITON_GCS_MOUNT_DIRECTORY', 'TRITON_AZURE_MOUNT_DIRECTORY']
-  const environment = Object.fromEntries(variables.map((name) => [name, join(home, `other-than-${variable}`)]))
-  const mount = join(home, variable)
-  mkdirSync(mount)
-  const env = {
-    ...process.env, AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 's', STORAGE_EMULATOR_HOST: host, ...environment,
-    [variable]: mount,
-  }
-  const running = await TestServer.start(url(), [], { env })
-  onTestFinished(async () => void (await running.stop()))
-  expect((await fetch(`${running.url}/v2/models/simple/ready`)).status).toBe(200)
-  expect([filesIn(mount, 'objects').length, filesIn(mount, 'trees').length]).toEqual([OBJECTS.size, 1])
-  await running.stop()
-  expect(filesIn(mount, 'trees')).toEqual([])
-  expect(existsSync(join(home, `other-than-${variable}`))).toBe(false)
-})
+])(
+  '%s names the directory of downloads; the end of the server removes its links',
+  { timeout: 60_000 },
+  async (variable, url) => {
+    // Only the variable of the cloud counts.
+    const variables = ['TRITON_AWS_MOUNT_DIRECTORY', 'TRITON_GCS_MOUNT_DIRECTORY', 'TRITON_AZURE_MOUNT_DIRECTORY']
+    const environment = Object.fromEntries(variables.map((name) => [name, join(home, `other-than-${variable}`)]))
+    const mount = join(home, variable)
+    mkdirSync(mount)
+    const env = {
+      ...process.env,
+      AWS_ACCESS_KEY_ID: 'id',
+      AWS_SECRET_ACCESS_KEY: 's',
+      STORAGE_EMULATOR_HOST: host,
+      ...environment,
+      [variable]: mount,
+    }
+    const running = await TestServer.start(url(), [], { env })
+    onTestFinished(async () => void (await running.stop()))
+    expect((await fetch(`${running.url}/v2/models/simple/ready`)).status).toBe(200)
+    expect([filesIn(mount, 'objects').length, filesIn(mount, 'trees').length]).toEqual([OBJECTS.size, 1])
+    await running.stop()
+    expect(filesIn(mount, 'trees')).toEqual([])
+    expect(existsSync(join(home, `other-than-${variable}`))).toBe(false)
+  },
+)
 
 test('--repository-cache-directory is used instead of the variable', { timeout: 60_000 }, async () => {
   const [named, mount] = [join(home, 'named'), join(home, 'unused')]

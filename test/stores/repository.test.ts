@@ -1,6 +1,15 @@
 /** R-41, R-44: a server whose models are in S3, in every control mode, and what becomes of it when storage fails. */
 import {
-  chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync,
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
@@ -47,7 +56,9 @@ async function remove(path: string): Promise<void> {
 }
 
 const environment = (): NodeJS.ProcessEnv => ({
-  ...process.env, AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'hidden-secret',
+  ...process.env,
+  AWS_ACCESS_KEY_ID: 'id',
+  AWS_SECRET_ACCESS_KEY: 'hidden-secret',
 })
 
 interface Place {
@@ -101,7 +112,9 @@ async function sum(server: TestServer, model = 'simple'): Promise<number | strin
   const { status, text } = await post(server, `/v2/models/${model}/infer`, {
     inputs: [tensor('INPUT0'), tensor('INPUT1')],
   })
-  return status === 200 ? (JSON.parse(text) as { outputs: { data: number[] }[] }).outputs[0]?.data[0] ?? 'empty' : text
+  return status === 200
+    ? ((JSON.parse(text) as { outputs: { data: number[] }[] }).outputs[0]?.data[0] ?? 'empty')
+    : text
 }
 
 /** Directories of models that a server left. */
@@ -130,7 +143,8 @@ test('models are downloaded at the start, once: a second server has them from th
   await upload(here.bucket, 'simple', 'versions', 'chain')
   const server = await serve(here)
   expect([await sum(server), (await names(server)).toSorted()]).toEqual([
-    6, ['chain', 'simple', 'versions', 'versions']
+    6,
+    ['chain', 'simple', 'versions', 'versions'],
   ])
   expect(await metric(server, 'nereid_download_bytes_total')).toBeGreaterThan(1000)
   expect(await metric(server, 'nereid_repository_readable')).toBe(1)
@@ -148,25 +162,29 @@ test(
   'mode poll: models that are added, changed and removed; half an upload is not loaded',
   { timeout: 60_000 },
   async () => {
-  const here = place()
-  await upload(here.bucket, 'simple')
-  const server = await serve(here, '--model-control-mode=poll', '--repository-poll-secs=1')
-  expect(await sum(server)).toBe(6)
-  const config = readFileSync(join(EXAMPLES, 'simple/config.pbtxt'), 'utf8').replace('"simple"', '"added"')
-  await moto.put(`${here.bucket}/repo/added/config.pbtxt`, config)
-  await moto.put(`${here.bucket}/repo/added/1/model.onnx`, readFileSync(join(EXAMPLES, 'simple/1/model.onnx')))
-  await vi.waitFor(async () => expect(await sum(server, 'added')).toBe(6), WITHIN)
-  await moto.put(`${here.bucket}/repo/added/config.pbtxt`, config.replace(/max_batch_size: *\d+/, 'max_batch_size: 3'))
+    const here = place()
+    await upload(here.bucket, 'simple')
+    const server = await serve(here, '--model-control-mode=poll', '--repository-poll-secs=1')
+    expect(await sum(server)).toBe(6)
+    const config = readFileSync(join(EXAMPLES, 'simple/config.pbtxt'), 'utf8').replace('"simple"', '"added"')
+    await moto.put(`${here.bucket}/repo/added/config.pbtxt`, config)
+    await moto.put(`${here.bucket}/repo/added/1/model.onnx`, readFileSync(join(EXAMPLES, 'simple/1/model.onnx')))
+    await vi.waitFor(async () => expect(await sum(server, 'added')).toBe(6), WITHIN)
+    await moto.put(
+      `${here.bucket}/repo/added/config.pbtxt`,
+      config.replace(/max_batch_size: *\d+/, 'max_batch_size: 3'),
+    )
     await vi.waitFor(
       async () =>
         expect(await (await fetch(`${server.url}/v2/models/added/config`)).text()).toContain('"max_batch_size":3'),
       WITHIN,
     )
-  for (const file of ['config.pbtxt', '1/model.onnx']) await remove(`${here.bucket}/repo/added/${file}`)
-  await vi.waitFor(async () => expect(await isReady(server, 'added')).toBe(false), WITHIN)
-  expect(server.output()).not.toContain('Poll failed')
-  expect(await sum(server)).toBe(6)
-})
+    for (const file of ['config.pbtxt', '1/model.onnx']) await remove(`${here.bucket}/repo/added/${file}`)
+    await vi.waitFor(async () => expect(await isReady(server, 'added')).toBe(false), WITHIN)
+    expect(server.output()).not.toContain('Poll failed')
+    expect(await sum(server)).toBe(6)
+  },
+)
 
 test('mode explicit: a load looks at the storage, an unload leaves the downloads', async () => {
   const here = place()
@@ -216,7 +234,9 @@ test('a load beside the end of what was unloaded has its files', { timeout: 120_
   )
   await moto.put(`${here.bucket}/repo/slow/1/number.txt`, '7')
   // The second load reads its file after the last request of the first has ended.
-  await moto.put(`${here.bucket}/repo/slow/1/model.py`, `import os, time
+  await moto.put(
+    `${here.bucket}/repo/slow/1/model.py`,
+    `import os, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -239,9 +259,12 @@ class TritonPythonModel:
     def execute(self, requests):
         wait(AGAIN)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.number]))]) for _ in requests]
-`)
+`,
+  )
   const server = await serve(
-    here, '--model-control-mode=explicit', `--backend-config=python,python-executable=${PYTHON}`,
+    here,
+    '--model-control-mode=explicit',
+    `--backend-config=python,python-executable=${PYTHON}`,
   )
   expect((await load(server, 'slow')).status).toBe(200)
   const infer = () =>
@@ -274,7 +297,9 @@ test('a cache directory that somebody removes: the server goes on, and has it ag
   await post(server, '/v2/repository/models/simple/unload')
   await vi.waitFor(async () => expect(await isReady(server, 'simple')).toBe(false), WITHIN)
   expect([
-    (await load(server, 'simple_string')).status, (await load(server, 'simple')).status, await sum(server)
+    (await load(server, 'simple_string')).status,
+    (await load(server, 'simple')).status,
+    await sum(server),
   ]).toEqual([200, 200, 6])
   expect(server.alive).toBe(true)
 })
@@ -285,10 +310,12 @@ test('a load with its own configuration reads files of the bucket; a load with i
   const server = await serve(here, '--model-control-mode=explicit')
   const config = JSON.stringify({ backend: 'onnxruntime', max_batch_size: 4 })
   expect(await post(server, '/v2/repository/models/simple/load', { parameters: { config } })).toEqual({
-    status: 200, text: '',
+    status: 200,
+    text: '',
   })
   expect([await sum(server), await (await fetch(`${server.url}/v2/models/simple/config`)).text()]).toEqual([
-    6, expect.stringContaining('"max_batch_size":4')
+    6,
+    expect.stringContaining('"max_batch_size":4'),
   ])
 })
 
@@ -296,13 +323,13 @@ test(
   'a path without models is told, and so is a model that is taken for a repository, and a version that storage ' +
     'cannot have',
   async () => {
-  const here = place()
-  await upload(here.bucket, 'simple')
-  await moto.put(`${here.bucket}/repo/repeat/config.pbtxt`, readFileSync(join(EXAMPLES, 'repeat/config.pbtxt')))
-  const at = async (path: string): Promise<string> => {
-    const server = await TestServer.start(
-      `s3://127.0.0.1:${between.port}/${here.bucket}/${path}`,
-      [...here.flags, '--model-control-mode=explicit', '--load-model=*', '--exit-on-error=false'],
+    const here = place()
+    await upload(here.bucket, 'simple')
+    await moto.put(`${here.bucket}/repo/repeat/config.pbtxt`, readFileSync(join(EXAMPLES, 'repeat/config.pbtxt')))
+    const at = async (path: string): Promise<string> => {
+      const server = await TestServer.start(
+        `s3://127.0.0.1:${between.port}/${here.bucket}/${path}`,
+        [...here.flags, '--model-control-mode=explicit', '--load-model=*', '--exit-on-error=false'],
         { env: environment() },
       )
       await server.stop()
@@ -327,7 +354,10 @@ test('what an unloaded model took makes room for others', async () => {
   await upload(here.bucket, 'simple_auto')
   await moto.put(`${here.bucket}/repo/simple_auto/1/large.bin`, Buffer.alloc(1_000_000))
   const server = await serve(
-    here, '--repository-cache-bytes=1500000', '--model-control-mode=explicit', '--load-model=simple',
+    here,
+    '--repository-cache-bytes=1500000',
+    '--model-control-mode=explicit',
+    '--load-model=simple',
   )
   expect((await load(server, 'simple_auto')).status).toBe(500)
   expect(server.output()).toMatch(/the model takes 9\d\d\.\d KiB to download, and .* of that has no room/)
@@ -343,7 +373,10 @@ test('repositories on a disk and in two clouds are served together; namespaces a
   cpSync(join(EXAMPLES, 'simple_string'), join(disk, 'simple_string'), { recursive: true })
   const second = `s3://127.0.0.1:${between.port}/${other.bucket}/repo`
   const server = await serve(
-    here, `--model-repository=${second}`, `--model-repository=${disk}`, '--model-namespacing=true',
+    here,
+    `--model-repository=${second}`,
+    `--model-repository=${disk}`,
+    '--model-namespacing=true',
   )
   expect((await names(server)).toSorted()).toEqual(['simple', 'simple', 'simple_auto', 'simple_string'])
   expect(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()).toContain(
@@ -357,20 +390,24 @@ test(
   async () => {
     const here = place()
     await upload(here.bucket, 'simple', 'versions')
-  const server = await serve(here, '--model-control-mode=explicit', '--load-model=simple')
-  const away = { status: 403, body: '<Error><Code>AccessDenied</Code><Message>hidden</Message></Error>' }
-  between.answers = Array.from({ length: 50 }, () => away)
-  const { status, text } = await load(server, 'versions')
-  expect([status, text]).toEqual([500, '{"error":"failed to load \'versions\', failed to poll from model repository"}'])
-  expect(await sum(server)).toBe(6)
+    const server = await serve(here, '--model-control-mode=explicit', '--load-model=simple')
+    const away = { status: 403, body: '<Error><Code>AccessDenied</Code><Message>hidden</Message></Error>' }
+    between.answers = Array.from({ length: 50 }, () => away)
+    const { status, text } = await load(server, 'versions')
+    expect([status, text]).toEqual([
+      500,
+      '{"error":"failed to load \'versions\', failed to poll from model repository"}',
+    ])
+    expect(await sum(server)).toBe(6)
     expect(server.output()).toMatch(
       /failed to read model repository 's3:\/\/.*': .* answered 403 AccessDenied: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*; the models that were loaded from it serve on/,
     )
-  expect(await metric(server, 'nereid_repository_readable')).toBe(0)
-  between.answers = []
-  expect((await load(server, 'versions')).status).toBe(200)
-  expect(await metric(server, 'nereid_repository_readable')).toBe(1)
-})
+    expect(await metric(server, 'nereid_repository_readable')).toBe(0)
+    between.answers = []
+    expect((await load(server, 'versions')).status).toBe(200)
+    expect(await metric(server, 'nereid_repository_readable')).toBe(1)
+  },
+)
 
 test('connections that are cut cost nothing but time', { timeout: 60_000 }, async () => {
   const here = place()
@@ -390,7 +427,10 @@ test('SIGTERM in the middle of a download ends it, and leaves nothing', { timeou
   await moto.put(`${here.bucket}/repo/simple/1/large.bin`, Buffer.alloc(3_000_000, 'x'))
   between.holdAfter = 1_000_000
   const server = await TestServer.spawn(
-    `s3://127.0.0.1:${between.port}/${here.bucket}/repo`, here.flags, undefined, environment(),
+    `s3://127.0.0.1:${between.port}/${here.bucket}/repo`,
+    here.flags,
+    undefined,
+    environment(),
   )
   onTestFinished(async () => void (await server.stop()))
   await vi.waitFor(() => expect(between.requests.some(({ url }) => url?.includes('large.bin'))).toBe(true), WITHIN)
@@ -403,8 +443,9 @@ test('SIGTERM in the middle of a download ends it, and leaves nothing', { timeou
 
 test.each([
   [
-    'no bucket', (port: number) => `s3://127.0.0.1:${port}/nobody/repo`,
-    /answered 404 NoSuchBucket: the bucket 'nobody' does not exist/
+    'no bucket',
+    (port: number) => `s3://127.0.0.1:${port}/nobody/repo`,
+    /answered 404 NoSuchBucket: the bucket 'nobody' does not exist/,
   ],
   ['no storage', () => 's3://127.0.0.1:1/bucket/repo', /gave no answer \(ECONNREFUSED\)/],
   ['no place', () => 's3://', /is not a place in S3: write s3:\/\/BUCKET\/PATH/],
@@ -418,7 +459,8 @@ test.each([
 test('a cache directory that is no directory, or that others may write to, is refused with what to do', async () => {
   const here = place()
   const { code, text } = await refused(`s3://127.0.0.1:${between.port}/x/repo`, {
-    ...here, flags: ['--repository-cache-directory=/proc/version'],
+    ...here,
+    flags: ['--repository-cache-directory=/proc/version'],
   })
   expect([code, text]).toEqual([
     1,

@@ -19,7 +19,8 @@ const DOWNLOADER = join(ROOT, 'downloader.mjs')
 
 beforeAll(async () => {
   const bundled = await rolldown({
-    input: fileURLToPath(new URL('downloader.ts', import.meta.url)), platform: 'node',
+    input: fileURLToPath(new URL('downloader.ts', import.meta.url)),
+    platform: 'node',
     external: (id) => id.startsWith('node:'),
     resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
   })
@@ -50,7 +51,9 @@ const otherProcess = (work: Work): Promise<void> => startProcess(work).ended
 function bytesIn(cacheDirectory: string): number | undefined {
   const names = (): string[] =>
     ['parts', 'objects'].flatMap((directory) =>
-      readdirSync(join(cacheDirectory, directory)).sort().map((name) => join(directory, name)),
+      readdirSync(join(cacheDirectory, directory))
+        .sort()
+        .map((name) => join(directory, name)),
     )
   const before = names()
   const byAddress = new Map<string, number>()
@@ -74,8 +77,10 @@ test('two threads and two processes that share a cache stay within its limit', {
     if (bytes !== undefined) seen.push(bytes)
   }, 3)
   await Promise.all([
-    thread({ ...work, name: 'a' }), thread({ ...work, name: 'b' }), otherProcess({ ...work, name: 'c' }),
-    otherProcess({ ...work, name: 'd' })
+    thread({ ...work, name: 'a' }),
+    thread({ ...work, name: 'b' }),
+    otherProcess({ ...work, name: 'c' }),
+    otherProcess({ ...work, name: 'd' }),
   ]).finally(() => clearInterval(watch))
   // File systems give disk space in blocks.
   expect(Math.max(...seen)).toBeLessThanOrEqual(bytesMax + 64 * 1024)
@@ -100,7 +105,9 @@ test('a process that was suspended changes no object that another one completed'
   const hashes = (): string[] =>
     filesIn('objects').map((path) => createHash('sha256').update(readFileSync(path)).digest('hex'))
   const expected = ['m0', 'm1'].map((path) =>
-    createHash('sha256').update(Buffer.alloc(60 * MIB, fillOf(path))).digest('hex'),
+    createHash('sha256')
+      .update(Buffer.alloc(60 * MIB, fillOf(path)))
+      .digest('hex'),
   )
   expect(hashes().sort()).toEqual(expected.sort())
   first.child.kill('SIGCONT')

@@ -40,7 +40,9 @@ beforeAll(async () => {
   // The library's own places for profiles and keys.
   for (const name of Object.keys(process.env)) if (name.startsWith('AWS_')) delete process.env[name]
   Object.assign(process.env, {
-    HOME: home, AWS_CONFIG_FILE: join(home, 'config'), AWS_SHARED_CREDENTIALS_FILE: join(home, 'credentials'),
+    HOME: home,
+    AWS_CONFIG_FILE: join(home, 'config'),
+    AWS_SHARED_CREDENTIALS_FILE: join(home, 'credentials'),
     AWS_EC2_METADATA_DISABLED: 'true',
   })
   open = await load('s3')
@@ -66,12 +68,17 @@ afterAll(async () => {
 
 describe('places', () => {
   test.each([
-    's3://HOST/models/repository', 's3://http://HOST/models/repository', 's3://HOST//models///repository//',
-    's3://http://HOST/models/repository/'
+    's3://HOST/models/repository',
+    's3://http://HOST/models/repository',
+    's3://HOST//models///repository//',
+    's3://http://HOST/models/repository/',
   ])('%s', async (url) => {
     const client = await open(url.replace('HOST', `127.0.0.1:${between.port}`), KEYS)
     expect((await all(client)).map(({ path }) => path)).toEqual([
-      'simple/1/', 'simple/1/model.onnx', 'simple/config.pbtxt', 'simple_other/1/model.onnx'
+      'simple/1/',
+      'simple/1/model.onnx',
+      'simple/config.pbtxt',
+      'simple_other/1/model.onnx',
     ])
     client.close()
   })
@@ -100,7 +107,11 @@ describe('places', () => {
   })
 
   test.each([
-    's3://', 's3:///', 's3://127.0.0.1:9000', 's3://http://127.0.0.1:9000/', 's3://user:word@127.0.0.1:9000/models'
+    's3://',
+    's3:///',
+    's3://127.0.0.1:9000',
+    's3://http://127.0.0.1:9000/',
+    's3://user:word@127.0.0.1:9000/models',
   ])('%s is none', async (url) => {
     const { failure, message } = await thrown(() => open(url, KEYS))
     expect(failure).toBe('invalid')
@@ -247,7 +258,8 @@ describe('what storage does not give', () => {
   test('an answer that comes at a later attempt', async () => {
     const client = await open(place(), KEYS)
     between.answers.push(
-      { status: 503, body: '<Error><Code>SlowDown</Code></Error>' }, { status: 500, body: 'a proxy' },
+      { status: 503, body: '<Error><Code>SlowDown</Code></Error>' },
+      { status: 500, body: 'a proxy' },
     )
     expect(await all(client)).toHaveLength(4)
     expect(between.requests).toHaveLength(3)
@@ -341,7 +353,8 @@ describe('credentials', () => {
     const { id, secret } = await moto.requireKeys()
     try {
       const good = await open(`s3://127.0.0.1:${moto.port}/models/repository`, {
-        AWS_ACCESS_KEY_ID: id, AWS_SECRET_ACCESS_KEY: secret,
+        AWS_ACCESS_KEY_ID: id,
+        AWS_SECRET_ACCESS_KEY: secret,
       })
       expect(await all(good)).toHaveLength(4)
       good.close()
@@ -376,14 +389,17 @@ describe('credentials', () => {
     expect(between.requests.at(-1)?.headers).not.toHaveProperty('authorization')
     const { failure, message } = await thrown(() => read(client, model))
     expect([failure, message]).toEqual([
-      'denied', expect.stringContaining('no credentials were found: set AWS_ACCESS_KEY_ID')
+      'denied',
+      expect.stringContaining('no credentials were found: set AWS_ACCESS_KEY_ID'),
     ])
     client.close()
   })
 
   test.each([
     [
-      'one that is named', '[profile hangs]', { AWS_PROFILE: 'hangs' },
+      'one that is named',
+      '[profile hangs]',
+      { AWS_PROFILE: 'hangs' },
       /^s3:.* cannot be listed: the profile that has the credentials gave no answer \(ETIMEDOUT\): set AWS_ACCESS_KEY_ID/,
     ],
     ['the default', '[default]', {}, null],
@@ -391,16 +407,17 @@ describe('credentials', () => {
     'a program of a profile that hangs, %s, is waited for a while, and is not begun again',
     { timeout: 60_000 },
     async (_, section, environment, words) => {
-    file('begun', '')
-    const program = file('hangs.sh', `#!/bin/sh\necho $$ >> ${join(home, 'begun')}\nexec sleep 300\n`)
-    chmodSync(program, 0o755)
-    file('config', `${section}\ncredential_process = ${program}\n`)
-    try {
-      const client = await open(place(), environment)
-      if (words === null) expect(await all(client)).toHaveLength(4)
+      file('begun', '')
+      const program = file('hangs.sh', `#!/bin/sh\necho $$ >> ${join(home, 'begun')}\nexec sleep 300\n`)
+      chmodSync(program, 0o755)
+      file('config', `${section}\ncredential_process = ${program}\n`)
+      try {
+        const client = await open(place(), environment)
+        if (words === null) expect(await all(client)).toHaveLength(4)
         else
           expect(await thrown(() => all(client))).toMatchObject({
-            failure: 'denied', message: expect.stringMatching(words) as string,
+            failure: 'denied',
+            message: expect.stringMatching(words) as string,
           })
         client.close()
       } finally {
@@ -420,7 +437,7 @@ describe('credentials', () => {
       const { failure, message } = await thrown(() => all(client))
       expect([failure, message]).toEqual([
         'denied',
-        expect.stringContaining('the profile that has the credentials gave no answer (CredentialsProviderError)')
+        expect.stringContaining('the profile that has the credentials gave no answer (CredentialsProviderError)'),
       ])
       expect(message.length).toBeLessThan(1000)
       client.close()
@@ -436,13 +453,17 @@ describe('credentials', () => {
         s3: {
           '': { key_id: 'AKIDREST', secret_key: 's', region: 'eu-central-1' },
           [place('models')]: { key_id: 'AKIDBUCKET', secret_key: 's' },
-        [place('models/rep')]: { key_id: 'AKIDLONGEST', secret_key: 's', session_token: 't' },
-        [place('models/beside')]: { profile: 'plain' },
-        [place('many')]: {},
-      },
-    }))
+          [place('models/rep')]: { key_id: 'AKIDLONGEST', secret_key: 's', session_token: 't' },
+          [place('models/beside')]: { profile: 'plain' },
+          [place('many')]: {},
+        },
+      }),
+    )
     const environment = {
-      ...KEYS, AWS_DEFAULT_REGION: 'eu-west-1', AWS_PROFILE: 'absent', TRITON_CLOUD_CREDENTIAL_PATH: path,
+      ...KEYS,
+      AWS_DEFAULT_REGION: 'eu-west-1',
+      AWS_PROFILE: 'absent',
+      TRITON_CLOUD_CREDENTIAL_PATH: path,
     }
     for (const [at, signed] of [
       ['models/repository', ['AKIDLONGEST', 'us-east-1']],
@@ -486,17 +507,18 @@ describe('answers of something else than storage', () => {
     'a list that is %j is none, and not one of no models',
     { timeout: 60_000 },
     async (text) => {
-    const client = await open(place(), KEYS)
-    between.answers = page(text)
-    const { failure, message } = await thrown(() => all(client))
+      const client = await open(place(), KEYS)
+      between.answers = page(text)
+      const { failure, message } = await thrown(() => all(client))
       expect([failure, message]).toEqual([
         'unavailable',
         expect.stringMatching(
           /^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: that is not what storage answers: see that no proxy does in its place$/,
         ),
       ])
-    client.close()
-  })
+      client.close()
+    },
+  )
 
   test('an object that is a page without a length is not read', async () => {
     const client = await open(place(), KEYS)
@@ -517,7 +539,7 @@ describe('answers of something else than storage', () => {
     const { failure, message } = await thrown(() => all(client))
     expect([failure, message]).toEqual([
       'invalid',
-      expect.stringMatching(/models\/repository cannot be listed: http:.* gives the same pages again and again$/)
+      expect.stringMatching(/models\/repository cannot be listed: http:.* gives the same pages again and again$/),
     ])
     client.close()
   })

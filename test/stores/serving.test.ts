@@ -34,7 +34,11 @@ beforeAll(async () => {
   vi.stubEnv('STORAGE_EMULATOR_HOST', `127.0.0.1:${(storage.address() as AddressInfo).port}`)
 })
 beforeEach(() => {
-  objects = new Map([['simple/config.pbtxt', CONFIG], ['simple/1/model.onnx', MODEL], ['simple/3/model.onnx', MODEL]])
+  objects = new Map([
+    ['simple/config.pbtxt', CONFIG],
+    ['simple/1/model.onnx', MODEL],
+    ['simple/3/model.onnx', MODEL],
+  ])
 })
 afterAll(() => {
   vi.unstubAllEnvs()

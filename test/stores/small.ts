@@ -29,11 +29,13 @@ export async function startSmallStorage(): Promise<SmallStorage> {
     if (name === '') {
       const from = Number(searchParams.get('continuation-token') ?? 0)
       const found = [...storage.objects].filter(([key]) => key.startsWith(searchParams.get('prefix') ?? ''))
-      const rows = found.slice(from, from + PAGE).map(
-        ([key, content]) =>
-          `<Contents><Key>${encodeURIComponent(key)}</Key><ETag>${etagOf(content).replaceAll('"', '&quot;')}</ETag>` +
-          `<Size>${content.length}</Size></Contents>`,
-      )
+      const rows = found
+        .slice(from, from + PAGE)
+        .map(
+          ([key, content]) =>
+            `<Contents><Key>${encodeURIComponent(key)}</Key><ETag>${etagOf(content).replaceAll('"', '&quot;')}</ETag>` +
+            `<Size>${content.length}</Size></Contents>`,
+        )
       const more = from + PAGE < found.length
       const next = more ? `<NextContinuationToken>${from + PAGE}</NextContinuationToken>` : ''
       answer.writeHead(200, { 'content-type': 'application/xml' })
@@ -53,7 +55,9 @@ export async function startSmallStorage(): Promise<SmallStorage> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const storage: SmallStorage = {
     url: `s3://127.0.0.1:${(server.address() as AddressInfo).port}/bucket`,
-    objects: new Map(), read: [], stalls: () => false,
+    objects: new Map(),
+    read: [],
+    stalls: () => false,
     close: () => {
       server.close()
       server.closeAllConnections()

@@ -24,7 +24,8 @@ beforeAll(async () => {
 beforeEach(() => {
   storage.objects = new Map(
     ['good', 'stalled'].flatMap((name) => [
-      [`models/${name}/config.pbtxt`, CONFIG], [`models/${name}/1/model.onnx`, MODEL],
+      [`models/${name}/config.pbtxt`, CONFIG],
+      [`models/${name}/1/model.onnx`, MODEL],
     ]),
   )
   // As many bodies stall as a model may read at a time.
@@ -41,7 +42,9 @@ const cacheOf = (name: string): string => join(home, name)
 
 test('a model whose bodies stall fails in time, and the other one is served meanwhile', async () => {
   const server = await TestServer.start(`${storage.url}/models`, [
-    '--listen-early=true', '--exit-on-error=false', '--repository-stall-secs=8',
+    '--listen-early=true',
+    '--exit-on-error=false',
+    '--repository-stall-secs=8',
     `--repository-cache-directory=${cacheOf('early')}`,
   ])
   onTestFinished(async () => void (await server.stop()))
@@ -57,8 +60,13 @@ test('a model whose bodies stall fails in time, and the other one is served mean
 
 test('a start that stalls ends in time, with an error, or serves the others with --exit-on-error=false', async () => {
   const options = {
-    modelRepository: `${storage.url}/models`, repositoryStallSecs: 2, log: () => {},
-    repositoryCacheDirectory: cacheOf('start'), http: false, grpc: false, metrics: false,
+    modelRepository: `${storage.url}/models`,
+    repositoryStallSecs: 2,
+    log: () => {},
+    repositoryCacheDirectory: cacheOf('start'),
+    http: false,
+    grpc: false,
+    metrics: false,
   } as const
   const from = performance.now()
   await expect(Server.start(options)).rejects.toThrow(/stalled: the download of the model .* stalls: in 2 s/)
@@ -70,8 +78,14 @@ test('a start that stalls ends in time, with an error, or serves the others with
 
 test('mode poll: a model that stalls does not stall each poll', async () => {
   const server = await Server.start({
-    modelRepository: `${storage.url}/models`, modelControlMode: 'poll', repositoryPollSecs: 3600,
-    repositoryStallSecs: 1, repositoryCacheDirectory: cacheOf('poll'), exitOnError: false, log: () => {}, http: false,
+    modelRepository: `${storage.url}/models`,
+    modelControlMode: 'poll',
+    repositoryPollSecs: 3600,
+    repositoryStallSecs: 1,
+    repositoryCacheDirectory: cacheOf('poll'),
+    exitOnError: false,
+    log: () => {},
+    http: false,
     grpc: false,
   })
   onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
@@ -81,11 +95,17 @@ test('mode poll: a model that stalls does not stall each poll', async () => {
 })
 
 test('nothing is downloaded, or kept in the cache, for empty objects', async () => {
-  storage.objects = new Map([['models/good/config.pbtxt', CONFIG], ['models/good/1/model.onnx', MODEL]])
+  storage.objects = new Map([
+    ['models/good/config.pbtxt', CONFIG],
+    ['models/good/1/model.onnx', MODEL],
+  ])
   for (let i = 0; i < 5000; i += 1) storage.objects.set(`models/good/1/data/${i}`, Buffer.alloc(0))
   storage.read.length = 0
   const server = await Server.start({
-    modelRepository: `${storage.url}/models`, repositoryCacheDirectory: cacheOf('many'), log: () => {}, http: false,
+    modelRepository: `${storage.url}/models`,
+    repositoryCacheDirectory: cacheOf('many'),
+    log: () => {},
+    http: false,
     grpc: false,
   })
   onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
@@ -108,7 +128,12 @@ test('time counts while something is requested, and each gain restarts it', asyn
     await cache.open()
     const files = new Map()
     for await (const page of memory.list()) for (const object of page) files.set(join(directory, 'a'), object)
-    return cache.place(memory, 's3://bucket', files, never, () => {}).then(() => 'done', (error: unknown) => error)
+    return cache
+      .place(memory, 's3://bucket', files, never, () => {})
+      .then(
+        () => 'done',
+        (error: unknown) => error,
+      )
   }
   expect(await place(200)).toMatchObject({ failure: 'unavailable', message: expect.stringContaining('in 0.2 s') })
   expect(memory.open).toBe(0)

@@ -22,8 +22,11 @@ const WAIT_MS_MAX = 20_000
 
 /** Why there can be none here; '' when there can. */
 export const missing =
-  process.platform !== 'linux' ? 'only Linux has systemd'
-    : spawnSync('python3', ['--version']).status === 0 ? '' : 'python3 is not installed'
+  process.platform !== 'linux'
+    ? 'only Linux has systemd'
+    : spawnSync('python3', ['--version']).status === 0
+      ? ''
+      : 'python3 is not installed'
 
 export class Manager {
   readonly #process: ChildProcessWithoutNullStreams

@@ -25,7 +25,10 @@ afterAll(() => {
 })
 
 const command = (repository: string, ...flags: string[]): string[] => [
-  process.execPath, join(ROOT, 'dist/cli/main.js'), `--model-repository=${repository}`, ...flags
+  process.execPath,
+  join(ROOT, 'dist/cli/main.js'),
+  `--model-repository=${repository}`,
+  ...flags,
 ]
 const NAMED = [{ name: 'http' }, { name: 'grpc' }, { name: 'metrics' }]
 
@@ -41,8 +44,9 @@ function infer(port: number): Promise<number | string> {
     const sent = request(
       { port, host: '127.0.0.1', path: '/v2/models/simple/infer', method: 'POST', agent: false, timeout: 20_000 },
       (response) => {
-      response.resume().on('end', () => settle(response.statusCode ?? 0))
-    })
+        response.resume().on('end', () => settle(response.statusCode ?? 0))
+      },
+    )
     sent.on('error', (error: NodeJS.ErrnoException) => settle(error.code ?? String(error)))
     sent.on('timeout', () => sent.destroy(new Error('timeout')))
     sent.end(simpleBody())
@@ -50,22 +54,22 @@ function infer(port: number): Promise<number | string> {
 }
 
 describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
-  test.each([['a path', join(directory, 'notify.sock')], ['an abstract name', `@nereid-test-${process.pid}`]])(
-    'it is told at %s what loads, that the server is ready, and that it stops',
-    async (_, notify) => {
-      const ports = await freePorts(3)
-      const [http, grpc, metrics] = ports
-      const manager = await managed({ command: command(models.path('small'), ...listenFlags(ports)), notify })
-      await manager.start()
-      await manager.until('readiness', () => manager.notified.includes('READY=1'))
-      expect(manager.notified[0]).toMatch(/^STATUS=Loading \S/)
-      expect(manager.notified.at(-1)).toMatch(/^STATUS=Serving: HTTP \d+, gRPC \d+, metrics \d+$/)
-      expect(manager.notified).toContain(`X_NEREID_PORTS=${JSON.stringify({ http, grpc, control: 0, metrics })}`)
-      const ready = manager.notified.length
-      expect(await manager.term()).toBe(0)
-      expect(manager.notified.slice(ready)).toEqual(['STOPPING=1', 'STATUS=Waiting for requests in flight'])
-    },
-  )
+  test.each([
+    ['a path', join(directory, 'notify.sock')],
+    ['an abstract name', `@nereid-test-${process.pid}`],
+  ])('it is told at %s what loads, that the server is ready, and that it stops', async (_, notify) => {
+    const ports = await freePorts(3)
+    const [http, grpc, metrics] = ports
+    const manager = await managed({ command: command(models.path('small'), ...listenFlags(ports)), notify })
+    await manager.start()
+    await manager.until('readiness', () => manager.notified.includes('READY=1'))
+    expect(manager.notified[0]).toMatch(/^STATUS=Loading \S/)
+    expect(manager.notified.at(-1)).toMatch(/^STATUS=Serving: HTTP \d+, gRPC \d+, metrics \d+$/)
+    expect(manager.notified).toContain(`X_NEREID_PORTS=${JSON.stringify({ http, grpc, control: 0, metrics })}`)
+    const ready = manager.notified.length
+    expect(await manager.term()).toBe(0)
+    expect(manager.notified.slice(ready)).toEqual(['STOPPING=1', 'STATUS=Waiting for requests in flight'])
+  })
 
   test('it is told what loads later, and afterwards again what is served', async () => {
     const ports = await freePorts(3)
@@ -78,7 +82,8 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     const serving = manager.notified.at(-1)
     const before = manager.notified.length
     const loaded = await fetch(`http://127.0.0.1:${ports[0]}/v2/repository/models/simple/load`, {
-      method: 'POST', body: '{}',
+      method: 'POST',
+      body: '{}',
     })
     expect(loaded.status).toBe(200)
     await manager.until('the end of the load', () => manager.notified.length >= before + 2)
@@ -88,7 +93,8 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   test('ready means that requests are answered', async () => {
     const ports = await freePorts(3)
     const manager = await managed({
-      command: command(models.path('small'), ...listenFlags(ports)), notify: `@nereid-ready-${process.pid}`,
+      command: command(models.path('small'), ...listenFlags(ports)),
+      notify: `@nereid-ready-${process.pid}`,
     })
     await manager.start()
     await manager.until('readiness', () => manager.notified.includes('READY=1'))
@@ -98,7 +104,8 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   test('a manager that does not listen changes nothing but a warning, once', async () => {
     const ports = await freePorts(3)
     const manager = await managed({
-      command: command(models.path('small'), ...listenFlags(ports)), env: { NOTIFY_SOCKET: join(directory, 'nobody') },
+      command: command(models.path('small'), ...listenFlags(ports)),
+      env: { NOTIFY_SOCKET: join(directory, 'nobody') },
     })
     await manager.start()
     await expect.poll(() => infer(ports[0] ?? 0), { timeout: 20_000 }).toBe(200)
@@ -159,19 +166,22 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
 
   test.each([
     [
-      'udp', [{ name: 'http', kind: 'udp' }],
-      /socket 3 that the service manager gave \('http', port \d+\) can not be served: it has to be a TCP socket/
+      'udp',
+      [{ name: 'http', kind: 'udp' }],
+      /socket 3 that the service manager gave \('http', port \d+\) can not be served: it has to be a TCP socket/,
     ],
     ['not listening', [{ name: 'grpc', kind: 'idle' }], /socket 3 .*\('grpc', port \d+\) can not be served/],
     ['unix', [{ name: 'http' }, { name: 'metrics', kind: 'unix' }], /socket 4 .*\('metrics', unix\) can not be served/],
     [
-      'unknown', [{ name: 'sagemaker' }],
-      /socket 3 .*\('sagemaker', port \d+\) is for no service: name it \(FileDescriptorName=\) http, grpc or metrics/
+      'unknown',
+      [{ name: 'sagemaker' }],
+      /socket 3 .*\('sagemaker', port \d+\) is for no service: name it \(FileDescriptorName=\) http, grpc or metrics/,
     ],
     ['twice', [{ name: 'http' }, { name: 'http' }], /socket 4 .*is for HTTP, which has socket 3 already/],
   ] as const)('a socket that is %s ends the start with 1, and the text says which', async (_, listen, text) => {
     const manager = await managed({
-      command: command(models.path('small'), '--http-port=1', '--grpc-port=2', '--metrics-port=3'), listen: [...listen],
+      command: command(models.path('small'), '--http-port=1', '--grpc-port=2', '--metrics-port=3'),
+      listen: [...listen],
     })
     await manager.start()
     expect(await manager.exited()).toBe(1)
@@ -180,7 +190,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
 
   test('a descriptor that is no socket ends the start with 1', async () => {
     const manager = await managed({
-      command: command(models.path('small')), listen: [{ name: 'http' }], env: { LISTEN_FDS: '40' },
+      command: command(models.path('small')),
+      listen: [{ name: 'http' }],
+      env: { LISTEN_FDS: '40' },
     })
     await manager.start()
     expect(await manager.exited()).toBe(1)
@@ -191,38 +203,42 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     'no connection is refused, and no request fails, while a server of %s reactors is replaced by the next',
     async (reactors) => {
       const manager = await managed({
-        command: command(models.path('small'), `--reactor-threads=${reactors}`), listen: NAMED,
+        command: command(models.path('small'), `--reactor-threads=${reactors}`),
+        listen: NAMED,
         notify: `@nereid-restart-${reactors}-${process.pid}`,
       })
-    const [http = 0] = manager.ports
-    await manager.start()
-    await manager.until('readiness', () => manager.notified.includes('READY=1'))
-    const statuses = new Map<number | string, number>()
-    const over = new AbortController()
-    const clients = Array.from({ length: 8 }, async () => {
-      while (!over.signal.aborted) {
-        const status = await infer(http)
-        statuses.set(status, (statuses.get(status) ?? 0) + 1)
-      }
-    })
-    const answered = (): number => statuses.get(200) ?? 0
-    for (let round = 0; round < 3; round += 1) {
-      const before = answered()
-      await manager.until('some answers', () => answered() > before + 100)
-      expect(await manager.term()).toBe(0)
+      const [http = 0] = manager.ports
       await manager.start()
-    }
-    const last = answered()
-    await manager.until('answers of the last server', () => answered() > last + 100)
-    over.abort()
-    await Promise.all(clients)
-    expect([...statuses]).toEqual([[200, expect.any(Number)]])
-    if (process.env['SHOW'] === '1') console.log(statuses)
-  }, 90_000)
+      await manager.until('readiness', () => manager.notified.includes('READY=1'))
+      const statuses = new Map<number | string, number>()
+      const over = new AbortController()
+      const clients = Array.from({ length: 8 }, async () => {
+        while (!over.signal.aborted) {
+          const status = await infer(http)
+          statuses.set(status, (statuses.get(status) ?? 0) + 1)
+        }
+      })
+      const answered = (): number => statuses.get(200) ?? 0
+      for (let round = 0; round < 3; round += 1) {
+        const before = answered()
+        await manager.until('some answers', () => answered() > before + 100)
+        expect(await manager.term()).toBe(0)
+        await manager.start()
+      }
+      const last = answered()
+      await manager.until('answers of the last server', () => answered() > last + 100)
+      over.abort()
+      await Promise.all(clients)
+      expect([...statuses]).toEqual([[200, expect.any(Number)]])
+      if (process.env['SHOW'] === '1') console.log(statuses)
+    },
+    90_000,
+  )
 
   test('a request in flight when the server is told to stop is answered', async () => {
     const manager = await managed({
-      command: command(models.path('main'), '--model-control-mode=explicit', '--load-model=slow_drain'), listen: NAMED,
+      command: command(models.path('main'), '--model-control-mode=explicit', '--load-model=slow_drain'),
+      listen: NAMED,
     })
     const [http = 0] = manager.ports
     await manager.start()
@@ -253,13 +269,14 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     })
     await manager.start()
     await manager.until('readiness', () => manager.notified.includes('READY=1'))
-    const sockets = (pid: number): string[] => readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
-      try {
-        return [readlinkSync(`/proc/${pid}/fd/${fd}`)].filter((link) => link.startsWith('socket:'))
-      } catch {
-        return []
-      }
-    })
+    const sockets = (pid: number): string[] =>
+      readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+        try {
+          return [readlinkSync(`/proc/${pid}/fd/${fd}`)].filter((link) => link.startsWith('socket:'))
+        } catch {
+          return []
+        }
+      })
     const listening = readFileSync('/proc/net/tcp', 'utf8')
       .split('\n')
       .map((line) => line.trim().split(/\s+/))
@@ -291,8 +308,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   test.skipIf(!activate)('systemd-socket-activate starts it with the first connection', async () => {
     const ports = await freePorts(3)
     const args = [
-      ...ports.flatMap((port) => ['-l', `127.0.0.1:${port}`]), '--fdname=http:grpc:metrics',
-      ...command(models.path('small'))
+      ...ports.flatMap((port) => ['-l', `127.0.0.1:${port}`]),
+      '--fdname=http:grpc:metrics',
+      ...command(models.path('small')),
     ]
     const child = spawn('systemd-socket-activate', args, { stdio: ['ignore', 'ignore', 'pipe'] })
     let stderr = ''
@@ -306,12 +324,17 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
 })
 
 const environment = (fds: string, pid = '7', names?: string): NodeJS.ProcessEnv => ({
-  LISTEN_FDS: fds, LISTEN_PID: pid, ...(names === undefined ? {} : { LISTEN_FDNAMES: names }),
+  LISTEN_FDS: fds,
+  LISTEN_PID: pid,
+  ...(names === undefined ? {} : { LISTEN_FDNAMES: names }),
 })
 
 test('the variables of the protocol are read once and taken away', () => {
   const env = environment('2', '7', 'http:')
-  expect(takeGivenSockets(env, 7)).toEqual([{ fd: 3, name: 'http' }, { fd: 4, name: '' }])
+  expect(takeGivenSockets(env, 7)).toEqual([
+    { fd: 3, name: 'http' },
+    { fd: 4, name: '' },
+  ])
   expect(env).toEqual({})
   expect(takeGivenSockets(env, 7)).toEqual([])
   expect(takeGivenSockets(environment('1', '8'), 7)).toBeNull()

@@ -85,7 +85,8 @@ function repositoryOf(): string {
     const io = (field: string, name: string): string =>
       `${field} [ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]\n`
     writeFileSync(
-      join(repository, 'one/config.pbtxt'), `backend: "python"\n${io('input', 'INPUT0')}${io('output', 'OUTPUT0')}`,
+      join(repository, 'one/config.pbtxt'),
+      `backend: "python"\n${io('input', 'INPUT0')}${io('output', 'OUTPUT0')}`,
     )
   }
   return repository
@@ -95,7 +96,8 @@ function repositoryOf(): string {
 async function exercise(ports: readonly number[], log: () => string): Promise<void> {
   const status = (path: string, body?: string): Promise<number> =>
     fetch(`http://127.0.0.1:${ports[0]}${path}`, body === undefined ? {} : { method: 'POST', body }).then(
-      (answer) => answer.status, () => 0,
+      (answer) => answer.status,
+      () => 0,
     )
   await expect.poll(() => status('/v2/health/ready'), { timeout: 60_000, message: log() }).toBe(200)
   expect(await status('/v2/models/simple/infer', simpleBody())).toBe(200)
@@ -119,73 +121,99 @@ describe.skipIf(noTrace !== '')(`the system calls of the server ${noTrace}`, () 
     "are in the unit's filter, and its sockets are of the unit's families: " +
       `ONNX${hasPython ? ' and Python' : ''} models, both transports, metrics, a drain`,
     async () => {
-    const repository = repositoryOf()
-    const ports = await freePorts(3)
-    const trace = join(directory, 'trace')
-    const args = [
-      '-f', '-qq', '-s', '0', '-e', 'signal=none', '-o', trace, process.execPath, join(ROOT, 'dist/cli/main.js')
-    ]
-    const env = {
-      ...process.env, HOME: directory, PATH: `${venv}:${process.env['PATH'] ?? ''}`, WATCHDOG_USEC: '500000',
-      NOTIFY_SOCKET: join(directory, 'nobody'),
-    }
-    const child = spawn(
-      'strace',
-      [
-        ...args, `--model-repository=${repository}`, '--model-control-mode=explicit', '--load-model=*',
-        '--allow-client-shm=true', ...listenFlags(ports)
-      ],
-      { env, stdio: ['ignore', 'pipe', 'pipe'] },
-    )
-    let log = ''
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (log += chunk.toString()))
-    await exercise(ports, () => log)
-    // As systemd does: SIGTERM to the server itself, which is the child of strace.
-    const pid = Number(
-      /"pid":(\d+)/.exec(log)?.[1] ?? spawnSync('pgrep', ['-P', String(child.pid)], { encoding: 'utf8' }).stdout.trim(),
-    )
-    const ended = new Promise<number | null>((done) => child.once('close', done))
-    process.kill(pid, 'SIGTERM')
-    expect(await ended, log).toBe(0)
-
-    const text = readFileSync(trace, 'utf8')
-    // A call that fails is one that its caller does without already.
-    const used = new Set(
-      [...text.matchAll(/^\d+ +([a-z_0-9]+)\((?!.*\) = -1 E(?:NOSYS|INVAL|PERM) )/gm)].map(([, name = '']) => name),
-    )
-    expect(used.size).toBeGreaterThan(50)
-    for (const call of ['listen', 'execve', ...(hasPython ? ['memfd_create', 'socketpair'] : [])])
-      expect(used, 'it was seen').toContain(call)
-    const filter = allowed()
-    expect([...used].filter((call) => !filter.has(call)).toSorted()).toEqual([])
-
-    const families = new Set([...text.matchAll(/^\d+ +socket(?:pair)?\((AF_\w+)/gm)].map(([, family = '']) => family))
-    const unit = /^RestrictAddressFamilies=(.*)$/m.exec(SERVICE)?.[1]?.split(' ') ?? []
-    expect([...families].filter((family) => !unit.includes(family))).toEqual([])
-  }, 180_000)
-
-  const seccomp = spawnSync('/usr/bin/python3', ['-c', 'import seccomp']).status === 0
-  test.skipIf(!seccomp)('and it works under that filter (needs python3-seccomp)', async () => {
-    const names = join(directory, 'allowed')
-    writeFileSync(names, [...allowed()].join('\n'))
-    const ports = await freePorts(3)
-    const env = { ...process.env, HOME: directory, PATH: `${venv}:${process.env['PATH'] ?? ''}` }
-    const filtered = [join(ROOT, 'test/systemd/filtered.py'), names, process.execPath, join(ROOT, 'dist/cli/main.js')]
+      const repository = repositoryOf()
+      const ports = await freePorts(3)
+      const trace = join(directory, 'trace')
+      const args = [
+        '-f',
+        '-qq',
+        '-s',
+        '0',
+        '-e',
+        'signal=none',
+        '-o',
+        trace,
+        process.execPath,
+        join(ROOT, 'dist/cli/main.js'),
+      ]
+      const env = {
+        ...process.env,
+        HOME: directory,
+        PATH: `${venv}:${process.env['PATH'] ?? ''}`,
+        WATCHDOG_USEC: '500000',
+        NOTIFY_SOCKET: join(directory, 'nobody'),
+      }
       const child = spawn(
-        '/usr/bin/python3',
+        'strace',
         [
-          ...filtered, `--model-repository=${repositoryOf()}`, '--model-control-mode=explicit', '--load-model=*',
-          ...listenFlags(ports)
+          ...args,
+          `--model-repository=${repository}`,
+          '--model-control-mode=explicit',
+          '--load-model=*',
+          '--allow-client-shm=true',
+          ...listenFlags(ports),
         ],
         { env, stdio: ['ignore', 'pipe', 'pipe'] },
       )
-    let log = ''
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (log += chunk.toString()))
-    const ended = new Promise<number | null>((done) => child.once('close', done))
-    await exercise(ports, () => log)
-    // The filter is there: a mode of 2 is that of a filter.
-    expect(readFileSync(`/proc/${child.pid}/status`, 'utf8')).toMatch(/^Seccomp:\t2$/m)
-    child.kill('SIGTERM')
-    expect(await ended, log).toBe(0)
-  }, 120_000)
+      let log = ''
+      for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (log += chunk.toString()))
+      await exercise(ports, () => log)
+      // As systemd does: SIGTERM to the server itself, which is the child of strace.
+      const pid = Number(
+        /"pid":(\d+)/.exec(log)?.[1] ??
+          spawnSync('pgrep', ['-P', String(child.pid)], { encoding: 'utf8' }).stdout.trim(),
+      )
+      const ended = new Promise<number | null>((done) => child.once('close', done))
+      process.kill(pid, 'SIGTERM')
+      expect(await ended, log).toBe(0)
+
+      const text = readFileSync(trace, 'utf8')
+      // A call that fails is one that its caller does without already.
+      const used = new Set(
+        [...text.matchAll(/^\d+ +([a-z_0-9]+)\((?!.*\) = -1 E(?:NOSYS|INVAL|PERM) )/gm)].map(([, name = '']) => name),
+      )
+      expect(used.size).toBeGreaterThan(50)
+      for (const call of ['listen', 'execve', ...(hasPython ? ['memfd_create', 'socketpair'] : [])])
+        expect(used, 'it was seen').toContain(call)
+      const filter = allowed()
+      expect([...used].filter((call) => !filter.has(call)).toSorted()).toEqual([])
+
+      const families = new Set([...text.matchAll(/^\d+ +socket(?:pair)?\((AF_\w+)/gm)].map(([, family = '']) => family))
+      const unit = /^RestrictAddressFamilies=(.*)$/m.exec(SERVICE)?.[1]?.split(' ') ?? []
+      expect([...families].filter((family) => !unit.includes(family))).toEqual([])
+    },
+    180_000,
+  )
+
+  const seccomp = spawnSync('/usr/bin/python3', ['-c', 'import seccomp']).status === 0
+  test.skipIf(!seccomp)(
+    'and it works under that filter (needs python3-seccomp)',
+    async () => {
+      const names = join(directory, 'allowed')
+      writeFileSync(names, [...allowed()].join('\n'))
+      const ports = await freePorts(3)
+      const env = { ...process.env, HOME: directory, PATH: `${venv}:${process.env['PATH'] ?? ''}` }
+      const filtered = [join(ROOT, 'test/systemd/filtered.py'), names, process.execPath, join(ROOT, 'dist/cli/main.js')]
+      const child = spawn(
+        '/usr/bin/python3',
+        [
+          ...filtered,
+          `--model-repository=${repositoryOf()}`,
+          '--model-control-mode=explicit',
+          '--load-model=*',
+          ...listenFlags(ports),
+        ],
+        { env, stdio: ['ignore', 'pipe', 'pipe'] },
+      )
+      let log = ''
+      for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (log += chunk.toString()))
+      const ended = new Promise<number | null>((done) => child.once('close', done))
+      await exercise(ports, () => log)
+      // The filter is there: a mode of 2 is that of a filter.
+      expect(readFileSync(`/proc/${child.pid}/status`, 'utf8')).toMatch(/^Seccomp:\t2$/m)
+      child.kill('SIGTERM')
+      expect(await ended, log).toBe(0)
+    },
+    120_000,
+  )
 })

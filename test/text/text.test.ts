@@ -87,7 +87,10 @@ test('vectors are those of another implementation, as lists and as base64, with 
 
 test('a text alone and among 500 has the same vector, and the tokenizers start no threads of their own', async () => {
   const many = Array.from({ length: 500 }, (_, i) => texts[i % 5] ?? '')
-  near(rows(await post('/v1/embeddings', { model: 'embed', input: many })), many.map((_, i) => vectors[i % 5] ?? []))
+  near(
+    rows(await post('/v1/embeddings', { model: 'embed', input: many })),
+    many.map((_, i) => vectors[i % 5] ?? []),
+  )
   expect(threads() - threadsBefore).toBeLessThan(THREADS_RAYON / 2)
   near(rows(await post('/v1/embeddings', { model: 'embed', input: texts[0] })), vectors.slice(0, 1))
 })
@@ -110,7 +113,10 @@ test('scores order documents, and classes have their labels', async () => {
   const scored = await post('/v1/score', { model: 'rerank', text_1: query, text_2: documents })
   near([scored.json.data.map(({ score }) => score)], [scores])
   const classified = await post('/v1/classify', { model: 'classify', input: texts })
-  near(classified.json.data.map(({ probs }) => probs), recorded.classes)
+  near(
+    classified.json.data.map(({ probs }) => probs),
+    recorded.classes,
+  )
   const best = recorded.classes.map((row) => ['bad', 'good', 'unknown'][row.indexOf(Math.max(...row))])
   expect(classified.json.data.map(({ label }) => label)).toEqual(best)
 })
@@ -118,7 +124,10 @@ test('scores order documents, and classes have their labels', async () => {
 test('the v2 API has the same models as ordinary ones: a batch of texts, and the form of one dimension', async () => {
   const infer = (model: string, shape: number[], name: string): Promise<Answer> =>
     post(`/v2/models/${model}/infer`, { inputs: [{ name, shape, datatype: 'BYTES', data: texts }] })
-  for (const [model, shape, name] of [['embed', [5, 1], 'text'], ['flat', [5], 'input_text']] as const) {
+  for (const [model, shape, name] of [
+    ['embed', [5, 1], 'text'],
+    ['flat', [5], 'input_text'],
+  ] as const) {
     const [output] = (await infer(model, [...shape], name)).json.outputs
     expect(output).toMatchObject({ shape: [5, 32], datatype: 'FP32' })
     near([output?.data ?? []], [vectors.flat()])

@@ -24,10 +24,20 @@ const MESSAGES: Record<string, string[]> = {
   Event: ['time_unix_nano FIXED64 1', 'name STRING 2', 'attributes KeyValue[] 3', 'dropped_attributes_count UINT32 4'],
   Status: ['message STRING 2', 'code INT32 3'],
   Span: [
-    'trace_id BYTES 1', 'span_id BYTES 2', 'trace_state STRING 3', 'parent_span_id BYTES 4', 'name STRING 5',
-    'kind INT32 6', 'start_time_unix_nano FIXED64 7', 'end_time_unix_nano FIXED64 8', 'attributes KeyValue[] 9',
-    'dropped_attributes_count UINT32 10', 'events Event[] 11', 'dropped_events_count UINT32 12', 'status Status 15',
-    'flags FIXED32 16'
+    'trace_id BYTES 1',
+    'span_id BYTES 2',
+    'trace_state STRING 3',
+    'parent_span_id BYTES 4',
+    'name STRING 5',
+    'kind INT32 6',
+    'start_time_unix_nano FIXED64 7',
+    'end_time_unix_nano FIXED64 8',
+    'attributes KeyValue[] 9',
+    'dropped_attributes_count UINT32 10',
+    'events Event[] 11',
+    'dropped_events_count UINT32 12',
+    'status Status 15',
+    'flags FIXED32 16',
   ],
 }
 
@@ -211,7 +221,8 @@ function readMessage(bytes: Buffer, type: string): Span[] {
 function attributes(list: Attribute[] = []): Record<string, string | number> {
   return Object.fromEntries(
     list.map(({ key, value }) => [
-      key, value.intValue === undefined ? (value.stringValue ?? '') : Number(value.intValue)
+      key,
+      value.intValue === undefined ? (value.stringValue ?? '') : Number(value.intValue),
     ]),
   )
 }

@@ -5,7 +5,13 @@ import type { TraceExporter } from '../../src/trace/exporter.js'
 import { TraceDrain } from '../../src/trace/index.js'
 
 const record = (id: number): TraceRecord => ({
-  mode: 'triton', setting: 1, id, context: null, traceId: '', activities: [], calls: [],
+  mode: 'triton',
+  setting: 1,
+  id,
+  context: null,
+  traceId: '',
+  activities: [],
+  calls: [],
 })
 
 test('O-43 an exporter that throws loses that trace, logged once and counted; the others are exported', async () => {
@@ -20,7 +26,10 @@ test('O-43 an exporter that throws loses that trace, logged once and counted; th
     settingEnded: (setting) => void ended.push(setting),
     close: async () => {},
   }
-  const batches = [[1, 2, 3], [4, 5]]
+  const batches = [
+    [1, 2, 3],
+    [4, 5],
+  ]
   const core = {
     closeTraces: () => {},
     takeTraces() {
@@ -34,7 +43,10 @@ test('O-43 an exporter that throws loses that trace, logged once and counted; th
   drain.wake()
   await expect.poll(() => ended).toEqual([1])
   expect(taken).toEqual([1, 3, 5])
-  expect([...drain.lost]).toEqual([['ENOSPC', 3], ['defect', 2]])
+  expect([...drain.lost]).toEqual([
+    ['ENOSPC', 3],
+    ['defect', 2],
+  ])
   expect(problems).toHaveLength(1)
   expect(problems[0]).toContain('Error: even')
 })

@@ -24,7 +24,11 @@ interface Started {
 /** An exporter whose record times start at 0. */
 function exporting(given: [string, string][], environment: Record<string, string> = {}): Started {
   const warnings: string[] = []
-  const exporter = startExporter(exporterOptions(given, environment), () => 0n, (text) => warnings.push(text))
+  const exporter = startExporter(
+    exporterOptions(given, environment),
+    () => 0n,
+    (text) => warnings.push(text),
+  )
   ends.push(() => exporter.close(0))
   return { exporter, warnings }
 }
@@ -34,11 +38,26 @@ const activities = (from: bigint, ...names: string[]): { name: string; ns: bigin
 
 function call(id: number, parentId: number, model: string, over: Partial<TraceCall> = {}): TraceCall {
   const all = activities(
-    10n * BigInt(id), 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START',
-    'COMPUTE_END', 'REQUEST_END',
+    10n * BigInt(id),
+    'REQUEST_START',
+    'QUEUE_START',
+    'COMPUTE_START',
+    'COMPUTE_INPUT_END',
+    'COMPUTE_OUTPUT_START',
+    'COMPUTE_END',
+    'REQUEST_END',
   )
   return {
-    id, parentId, model, version: 1, requestId: '', spanId: '', activities: all, tensors: [], error: null, ...over,
+    id,
+    parentId,
+    model,
+    version: 1,
+    requestId: '',
+    spanId: '',
+    activities: all,
+    tensors: [],
+    error: null,
+    ...over,
   }
 }
 
@@ -59,14 +78,23 @@ test('O-44: a request has a span of the front end, one of its model and one of i
   expect(collector.tree()).toBe('InferRequest(simple(compute))')
   const [root, model, compute] = collector.spans
   expect(root?.events.map((e) => e.name)).toEqual([
-    'HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END'
+    'HTTP_RECV_START',
+    'HTTP_RECV_END',
+    'HTTP_SEND_START',
+    'HTTP_SEND_END',
   ])
   expect(model?.events.map((e) => e.name)).toEqual(['REQUEST_START', 'QUEUE_START', 'REQUEST_END'])
   expect(compute?.events.map((e) => e.name)).toEqual([
-    'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'
+    'COMPUTE_START',
+    'COMPUTE_INPUT_END',
+    'COMPUTE_OUTPUT_START',
+    'COMPUTE_END',
   ])
   expect(model?.attributes).toEqual({
-    'triton.model_name': 'simple', 'triton.model_version': 7, 'triton.trace_id': 3, 'triton.trace_parent_id': 0,
+    'triton.model_name': 'simple',
+    'triton.model_version': 7,
+    'triton.trace_id': 3,
+    'triton.trace_parent_id': 0,
     'triton.request_id': 'r',
   })
   for (const span of collector.spans) {
@@ -74,7 +102,8 @@ test('O-44: a request has a span of the front end, one of its model and one of i
     expect([span.kind, span.status, span.scope]).toEqual([2, 0, 'triton-server'])
     expect(span.traceId).toBe(root?.traceId)
     expect(span.resource).toMatchObject({
-      'service.name': 'triton-inference-server', 'telemetry.sdk.name': 'opentelemetry',
+      'service.name': 'triton-inference-server',
+      'telemetry.sdk.name': 'opentelemetry',
     })
   }
   expect(new Set(collector.spans.map((s) => s.spanId)).size).toBe(3)
@@ -83,7 +112,9 @@ test('O-44: a request has a span of the front end, one of its model and one of i
   expect(start - before).toBeLessThan(60_000_000_000n)
   expect(start >= before).toBe(true)
   expect([(model?.end ?? 0n) - start, (compute?.start ?? 0n) - start, (compute?.end ?? 0n) - start]).toEqual([
-    6n, 2n, 5n
+    6n,
+    2n,
+    5n,
   ])
 })
 
@@ -116,7 +147,9 @@ test('O-45: the span of the client is the parent, with its trace state', async (
 test('O-46: spans are sent in batches of the configured size and delay', async () => {
   const collector = await collecting()
   const { exporter } = exporting([
-    ['url', collector.url], ['bsp_max_export_batch_size', '4'], ['bsp_schedule_delay', '200']
+    ['url', collector.url],
+    ['bsp_max_export_batch_size', '4'],
+    ['bsp_schedule_delay', '200'],
   ])
   const all = Array.from({ length: 3 }, (_, i) => record([call(i, 0, 'm')]))
   exporter.add(all)
@@ -132,7 +165,9 @@ test('O-46: spans that do not fit into the queue are counted, and logged once wi
   const stuck = new Promise<void>((resolve) => (release = resolve))
   collector.answer = (response) => void stuck.then(() => response.writeHead(200).end())
   const { exporter, warnings } = exporting([
-    ['url', collector.url], ['bsp_max_queue_size', '6'], ['bsp_max_export_batch_size', '3']
+    ['url', collector.url],
+    ['bsp_max_queue_size', '6'],
+    ['bsp_max_export_batch_size', '3'],
   ])
   const from = performance.now()
   for (let i = 0; i < 1000; i += 1) exporter.add([record([call(i, 0, 'm')])])
@@ -162,7 +197,10 @@ test('O-46: an absent or rejecting collector costs its spans and one warning unt
 
   const collector = await collecting()
   collector.answer = (response) => void response.writeHead(400).end('no')
-  const refused = exporting([['url', collector.url], ['bsp_max_export_batch_size', '3']])
+  const refused = exporting([
+    ['url', collector.url],
+    ['bsp_max_export_batch_size', '3'],
+  ])
   refused.exporter.add([record([call(1, 0, 'm')]), record([call(2, 0, 'm')])])
   await expect.poll(() => refused.exporter.counts().failed, { timeout: 10_000 }).toBe(6)
   expect(refused.warnings.length).toBe(1)
@@ -209,14 +247,22 @@ test('O-44: resource attributes come from the command line, then the environment
   const saved = { ...process.env }
   try {
     Object.assign(process.env, {
-      OTEL_RESOURCE_ATTRIBUTES: 'service.name=env,zone=a%20b,team=x', OTEL_SERVICE_NAME: 'named',
+      OTEL_RESOURCE_ATTRIBUTES: 'service.name=env,zone=a%20b,team=x',
+      OTEL_SERVICE_NAME: 'named',
     })
     const collector = await collecting()
-    const { exporter } = exporting([['url', collector.url], ['resource', 'team=y'], ['resource', 'text=a=b']])
+    const { exporter } = exporting([
+      ['url', collector.url],
+      ['resource', 'team=y'],
+      ['resource', 'text=a=b'],
+    ])
     exporter.add([record([])])
     await exporter.close(10_000)
     expect(collector.spans[0]?.resource).toMatchObject({ 'service.name': 'named', zone: 'a b', team: 'y', text: 'a=b' })
-    const second = exporting([['url', collector.url], ['resource', 'service.name=mine']])
+    const second = exporting([
+      ['url', collector.url],
+      ['resource', 'service.name=mine'],
+    ])
     second.exporter.add([record([])])
     await second.exporter.close(10_000)
     expect(collector.spans[1]?.resource).toMatchObject({ 'service.name': 'mine' })
@@ -229,7 +275,12 @@ test('O-44: resource attributes come from the command line, then the environment
 })
 
 const USUAL: ExporterOptions = {
-  url: null, resource: [], queueSpansMax: 2048, delayMs: 5000, batchSpansMax: 512, protocol: 'http/protobuf',
+  url: null,
+  resource: [],
+  queueSpansMax: 2048,
+  delayMs: 5000,
+  batchSpansMax: 512,
+  protocol: 'http/protobuf',
 }
 
 test.each<[[string, string][], Record<string, string>, Partial<ExporterOptions>]>([
@@ -277,7 +328,10 @@ test('O-46: the settings endpoints always return the three numbers, and the rest
     ['bsp_schedule_delay', '7'],
   ]
   expect(Object.fromEntries(exporterAnswer(exporterOptions(given, {}), given))).toEqual({
-    bsp_max_queue_size: '2048', bsp_schedule_delay: '7', bsp_max_export_batch_size: '512', url: 'localhost:1/x',
+    bsp_max_queue_size: '2048',
+    bsp_schedule_delay: '7',
+    bsp_max_export_batch_size: '512',
+    url: 'localhost:1/x',
     resource: 'a=1,b=2',
   })
 })

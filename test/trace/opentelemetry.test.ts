@@ -43,7 +43,9 @@ beforeAll(async () => {
     'default_queue_policy { max_queue_size: 1 } }\n'
   writeModel(directory, 'full', { config: config('identity', 1, int('INPUT0'), int('OUTPUT0'), full) })
   const activities = Object.entries({
-    enable_custom_tracing: 'true', nested_span_count: '4', single_activity_frequency: '3',
+    enable_custom_tracing: 'true',
+    nested_span_count: '4',
+    single_activity_frequency: '3',
   })
   const custom = activities
     .map(([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`)
@@ -51,7 +53,10 @@ beforeAll(async () => {
   writeModel(directory, 'custom', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), custom) })
   writeModel(directory, 'slow', {
     config: config(
-      'identity', 0, int('INPUT0'), int('OUTPUT0'),
+      'identity',
+      0,
+      int('INPUT0'),
+      int('OUTPUT0'),
       'parameters { key: "execute_delay_ms" value { string_value: "60000" } }\n',
     ),
   })
@@ -104,14 +109,21 @@ function postHttp2(path: string, body: string, headers: Record<string, string>):
 
 /** Messages of a call; resolves with its status. */
 function call(
-  method: string, model: string, headers: Record<string, string> = {}, messages = 1, shape = [1],
+  method: string,
+  model: string,
+  headers: Record<string, string> = {},
+  messages = 1,
+  shape = [1],
 ): Promise<string> {
   const session = connectHttp2(`http://127.0.0.1:${server.grpcPort}`)
   return new Promise<string>((resolve, reject) => {
     session.once('error', reject)
     const stream = session.request({
-      ':method': 'POST', ':path': `/inference.GRPCInferenceService/${method}`, 'content-type': 'application/grpc',
-      te: 'trailers', ...headers,
+      ':method': 'POST',
+      ':path': `/inference.GRPCInferenceService/${method}`,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      ...headers,
     })
     let status = ''
     stream.on('response', (head) => (status = String(head['grpc-status'] ?? '')))
@@ -136,7 +148,10 @@ test('O-44: a request over HTTP has three spans with the events of Triton', asyn
   expect(events(model)).toEqual(['REQUEST_START', 'QUEUE_START', 'REQUEST_END'])
   expect(events(compute)).toEqual(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'])
   expect(model?.attributes).toMatchObject({
-    'triton.model_name': 'echo', 'triton.model_version': 1, 'triton.trace_parent_id': 0, 'triton.request_id': 'r1',
+    'triton.model_name': 'echo',
+    'triton.model_version': 1,
+    'triton.trace_parent_id': 0,
+    'triton.request_id': 'r1',
   })
   expect(root?.resource).toMatchObject({ 'service.name': 'triton-inference-server', team: 'a' })
   // Wall-clock times, with the parts inside the whole.
@@ -213,7 +228,10 @@ test('O-48: activities of a backend are nested spans, or events of the enclosing
   ])
   for (const { name, start, end } of collector.spans.filter((span) => span.name.startsWith('CUSTOM'))) {
     expect([name, end - start >= 100_000_000n, start >= (model?.start ?? 0n), end <= (model?.end ?? 0n)]).toEqual([
-      name, true, true, true
+      name,
+      true,
+      true,
+      true,
     ])
   }
 })
@@ -244,11 +262,13 @@ test('O-44: a decoupled request is one trace, regardless of the number of respon
 })
 
 test('O-44: a failed request is a trace, one for an unknown model is none', async () => {
-  const body = JSON.stringify({ inputs: [
+  const body = JSON.stringify({
+    inputs: [
       { name: 'IN', datatype: 'INT32', shape: [1], data: [1] },
       { name: 'DELAY', datatype: 'UINT32', shape: [2], data: [0, 0] },
       { name: 'WAIT', datatype: 'UINT32', shape: [1], data: [0] },
-  ] })
+    ],
+  })
   expect(await post('repeat/infer', body)).toBe(501)
   expect(await post('echo/infer', echo([1], 'NOPE'))).toBe(400)
   expect(await post('nobody/infer', echo())).toBe(404)
@@ -290,7 +310,10 @@ test('O-45: with rate 0, only requests with a context are traced, and the count 
   await collector.until(21)
   const settings = (await (await fetch(`${other.url}/v2/trace/setting`)).json()) as Record<string, unknown>
   expect(settings).toMatchObject({
-    trace_mode: 'opentelemetry', trace_rate: '0', trace_count: '5', bsp_schedule_delay: '20',
+    trace_mode: 'opentelemetry',
+    trace_rate: '0',
+    trace_count: '5',
+    bsp_schedule_delay: '20',
     bsp_max_queue_size: '2048',
   })
   expect(await other.stop()).toBe(0)
@@ -303,7 +326,8 @@ test('P-054, O-44: the level can change at run time, and a cancelled request kee
   own.push(other)
   const set = (level: string): Promise<Response> =>
     fetch(`${other.url}/v2/trace/setting`, {
-      method: 'POST', body: JSON.stringify({ trace_level: [level], trace_rate: '1' }),
+      method: 'POST',
+      body: JSON.stringify({ trace_level: [level], trace_rate: '1' }),
     })
   // OFF: not even a context makes a trace.
   expect(await post('echo/infer', echo(), CALLER, other)).toBe(200)
@@ -327,7 +351,8 @@ test('O-38: neither the trace file nor the collector can be set over the network
       fetch(`${server.url}/v2/${model}trace/setting`, { method: 'POST', body: JSON.stringify(settings) })
     const refused = await update({ trace_file: '/tmp/x', trace_rate: '1' })
     expect([refused.status, await refused.json()]).toEqual([
-      501, { error: 'trace file location can not be updated through network protocol' }
+      501,
+      { error: 'trace file location can not be updated through network protocol' },
     ])
     // Triton ignores unknown members.
     const answer = (await (await update({ url: 'http://example.com/', trace_mode: 'triton' })).json()) as Record<
@@ -352,8 +377,11 @@ test('O-46: a collector that does not connect or respond affects neither request
   try {
     for (const port of [1, silent.port]) {
       const settings = flags(
-        `opentelemetry,url=http://127.0.0.1:${port}/v1/traces`, 'level=TIMESTAMPS', 'rate=1',
-        'opentelemetry,bsp_max_queue_size=10', 'opentelemetry,bsp_max_export_batch_size=5',
+        `opentelemetry,url=http://127.0.0.1:${port}/v1/traces`,
+        'level=TIMESTAMPS',
+        'rate=1',
+        'opentelemetry,bsp_max_queue_size=10',
+        'opentelemetry,bsp_max_export_batch_size=5',
         'opentelemetry,bsp_schedule_delay=1',
       )
       const other = await TestServer.start(directory, settings)

@@ -50,11 +50,15 @@ beforeAll(async () => {
   }
   collector = await Collector.start()
   const settings = [
-    'mode=opentelemetry', `opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`,
-    'opentelemetry,bsp_schedule_delay=20', 'level=TIMESTAMPS', 'rate=0'
+    'mode=opentelemetry',
+    `opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`,
+    'opentelemetry,bsp_schedule_delay=20',
+    'level=TIMESTAMPS',
+    'rate=0',
   ]
   server = await TestServer.start(directory, [
-    `--backend-config=python,python-executable=${PYTHON}`, ...settings.map((one) => `--trace-config=${one}`)
+    `--backend-config=python,python-executable=${PYTHON}`,
+    ...settings.map((one) => `--trace-config=${one}`),
   ])
 }, 300_000)
 
@@ -104,7 +108,8 @@ test('O-47: an untraced request has no context', async () => {
 test('O-47: without a client context, the trace id is that of the exported trace', async () => {
   // The last test, because the others need a rate of 0.
   const set = await fetch(`${server.url}/v2/trace/setting`, {
-    method: 'POST', body: JSON.stringify({ trace_rate: '1' }),
+    method: 'POST',
+    body: JSON.stringify({ trace_rate: '1' }),
   })
   expect(set.status).toBe(200)
   const told = await ask('traced')

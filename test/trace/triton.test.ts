@@ -46,13 +46,25 @@ function files(name = 'trace.json'): Files {
 }
 
 const fields = (over: Partial<TraceFields>): TraceFields => ({
-  levels: ['TIMESTAMPS'], rate: 1, count: -1, logFrequency: 0, ...over,
+  levels: ['TIMESTAMPS'],
+  rate: 1,
+  count: -1,
+  logFrequency: 0,
+  ...over,
 })
 
 function record(id: number, setting = 1, over: Partial<TraceRecord> = {}): TraceRecord {
   const activities = ['REQUEST_START', 'QUEUE_START', 'REQUEST_END'].map((name, i) => ({ name, ns: BigInt(10 + i) }))
   const call = {
-    id, parentId: 0, model: 'm', version: 1, requestId: '', spanId: '', activities, tensors: [], error: null,
+    id,
+    parentId: 0,
+    model: 'm',
+    version: 1,
+    requestId: '',
+    spanId: '',
+    activities,
+    tensors: [],
+    error: null,
   }
   return { mode: 'triton', setting, id, context: null, traceId: '', activities: [], calls: [call], ...over }
 }
@@ -61,18 +73,19 @@ test(
   'O-40 without a log frequency, traces are written when their setting ends, and the array is closed with ' +
     'the server',
   async () => {
-  const { exporter, found } = files()
-  exporter.settingBegan(1, fields({}))
-  exporter.settingBegan(2, fields({}))
-  exporter.take(record(1))
-  exporter.take(record(2, 2))
-  expect(found()).toEqual({})
-  exporter.settingEnded(1)
-  expect(found()).toEqual({ 'trace.json': '[' })
-  exporter.take(record(3, 2))
-  await exporter.close()
-  expect(found()).toEqual({ 'trace.json': [1, 2, 3] })
-})
+    const { exporter, found } = files()
+    exporter.settingBegan(1, fields({}))
+    exporter.settingBegan(2, fields({}))
+    exporter.take(record(1))
+    exporter.take(record(2, 2))
+    expect(found()).toEqual({})
+    exporter.settingEnded(1)
+    expect(found()).toEqual({ 'trace.json': '[' })
+    exporter.take(record(3, 2))
+    await exporter.close()
+    expect(found()).toEqual({ 'trace.json': [1, 2, 3] })
+  },
+)
 
 test('O-42 a server that starts with level TENSORS warns that data of clients is written', () => {
   const said: string[] = []
@@ -104,7 +117,10 @@ test('O-40 with a log frequency, this many traces of a setting make a file; sett
   exporter.settingEnded(1)
   await exporter.close()
   expect(found()).toEqual({
-    'trace.json.0': [1, 2, 3], 'trace.json.1': [4, 5, 6], 'trace.json.2': [8], 'trace.json.3': [7],
+    'trace.json.0': [1, 2, 3],
+    'trace.json.1': [4, 5, 6],
+    'trace.json.2': [8],
+    'trace.json.3': [7],
   })
 })
 
@@ -127,15 +143,29 @@ test('P-055 the objects of a trace are in the order of its events, and names are
   const odd = 'a "b"\n\\ü\u2028'
   const [call] = record(5).calls
   const tensor: TraceTensor = {
-    activity: 'TENSOR_QUEUE_INPUT', name: odd, datatype: 'BYTES', shape: [2, 1], data: '"x","\\n"',
+    activity: 'TENSOR_QUEUE_INPUT',
+    name: odd,
+    datatype: 'BYTES',
+    shape: [2, 1],
+    data: '"x","\\n"',
   }
   const child = {
-    id: 6, parentId: 5, model: 's', version: 2, requestId: '', spanId: '',
-    activities: [{ name: 'REQUEST_START', ns: 12n }], tensors: [], error: null,
+    id: 6,
+    parentId: 5,
+    model: 's',
+    version: 2,
+    requestId: '',
+    spanId: '',
+    activities: [{ name: 'REQUEST_START', ns: 12n }],
+    tensors: [],
+    error: null,
   }
   exporter.take(
     record(5, 1, {
-      activities: [{ name: 'HTTP_RECV_START', ns: 9007199254740993n }, { name: 'HTTP_SEND_END', ns: 1n }],
+      activities: [
+        { name: 'HTTP_RECV_START', ns: 9007199254740993n },
+        { name: 'HTTP_SEND_END', ns: 1n },
+      ],
       calls: [{ ...(call as NonNullable<typeof call>), requestId: odd, model: odd, tensors: [tensor] }, child],
     }),
   )
@@ -161,7 +191,11 @@ test('O-43 traces in memory are bounded: beyond the limit they are written early
   exporter.settingBegan(1, fields({}))
   const [call] = record(1).calls
   const large: TraceTensor = {
-    activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(TRACES_KEPT_MAX / 4),
+    activity: 'TENSOR_QUEUE_INPUT',
+    name: 'X',
+    datatype: 'BYTES',
+    shape: [1],
+    data: 'x'.repeat(TRACES_KEPT_MAX / 4),
   }
   for (let id = 1; id <= 5; id += 1)
     exporter.take(record(id, 1, { calls: [{ ...(call as NonNullable<typeof call>), id, tensors: [large] }] }))
@@ -183,19 +217,20 @@ test('O-40 traces for an unwritable file are lost and counted, and logged once, 
 test.skipIf(!existsSync('/dev/full'))(
   'O-40 a full disk loses traces, and the file is valid once there is room',
   async () => {
-  const { exporter, path, found, problems } = files()
-  symlinkSync('/dev/full', path)
-  exporter.settingBegan(1, fields({}))
-  exporter.take(record(1))
-  exporter.settingEnded(1)
-  expect(exporter.lost.get('ENOSPC')).toBe(1)
-  expect(problems).toHaveLength(1)
-  rmSync(path)
-  exporter.settingBegan(2, fields({}))
-  exporter.take(record(2, 2))
-  await exporter.close()
-  expect(found()).toEqual({ 'trace.json': [2] })
-})
+    const { exporter, path, found, problems } = files()
+    symlinkSync('/dev/full', path)
+    exporter.settingBegan(1, fields({}))
+    exporter.take(record(1))
+    exporter.settingEnded(1)
+    expect(exporter.lost.get('ENOSPC')).toBe(1)
+    expect(problems).toHaveLength(1)
+    rmSync(path)
+    exporter.settingBegan(2, fields({}))
+    exporter.take(record(2, 2))
+    await exporter.close()
+    expect(found()).toEqual({ 'trace.json': [2] })
+  },
+)
 
 /** Runs with a limit on the size of files that this process writes. */
 function withFileBytesMax(bytes: number, work: () => void): void {
@@ -213,18 +248,23 @@ function withFileBytesMax(bytes: number, work: () => void): void {
 test.skipIf(!existsSync('/usr/bin/prlimit'))(
   'O-40 a partial write is undone, so that the file stays valid',
   async () => {
-  const { exporter, found } = files()
+    const { exporter, found } = files()
     const large: TraceTensor = {
-      activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(100_000),
+      activity: 'TENSOR_QUEUE_INPUT',
+      name: 'X',
+      datatype: 'BYTES',
+      shape: [1],
+      data: 'x'.repeat(100_000),
     }
-  const [call] = record(2).calls
-  for (const setting of [1, 2, 3]) exporter.settingBegan(setting, fields({}))
-  exporter.take(record(1, 1))
-  exporter.settingEnded(1)
-  exporter.take(record(2, 2, { calls: [{ ...(call as NonNullable<typeof call>), tensors: [large] }] }))
-  withFileBytesMax(65_536, () => exporter.settingEnded(2))
-  expect([...exporter.lost]).toEqual([['EFBIG', 1]])
-  exporter.take(record(3, 3))
-  await exporter.close()
-  expect(found()).toEqual({ 'trace.json': [1, 3] })
-})
+    const [call] = record(2).calls
+    for (const setting of [1, 2, 3]) exporter.settingBegan(setting, fields({}))
+    exporter.take(record(1, 1))
+    exporter.settingEnded(1)
+    exporter.take(record(2, 2, { calls: [{ ...(call as NonNullable<typeof call>), tensors: [large] }] }))
+    withFileBytesMax(65_536, () => exporter.settingEnded(2))
+    expect([...exporter.lost]).toEqual([['EFBIG', 1]])
+    exporter.take(record(3, 3))
+    await exporter.close()
+    expect(found()).toEqual({ 'trace.json': [1, 3] })
+  },
+)

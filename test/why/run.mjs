@@ -111,7 +111,8 @@ async function healthy(generator, one, load, { seconds, nightly }) {
 }
 
 const figures = (value) =>
-  value === undefined ? ''
+  value === undefined
+    ? ''
     : `${value.rate.toFixed(1)}/s, ${(value.p50_us / 1000).toFixed(2)} ms, ${(value.p99_us / 1000).toFixed(2)} ms`
 
 function tableOf(rows) {
@@ -119,7 +120,12 @@ function tableOf(rows) {
     const first = row.why?.advice[0]
     const advice = first === undefined ? 'none' : `${first.change} ${first.from ?? ''} → ${first.to ?? ''}`
     return [
-      row.fault, row.load, figures(row.before), advice, figures(first?.expected), figures(row.after),
+      row.fault,
+      row.load,
+      figures(row.before),
+      advice,
+      figures(first?.expected),
+      figures(row.after),
       row.wrong.join('; ') || 'as it must be',
     ]
   })
@@ -158,9 +164,9 @@ export async function why({ nightly = false, only = null, truth = false } = {}) 
     rmSync(work, { recursive: true, force: true })
   }
   if (nightly && only === null && !truth) writeFileSync(TABLE, pageOf(rows))
-  const failures = rows.filter(({ wrong }) => wrong.length > 0).map(({ fault, load, wrong }) =>
-    `${fault}, ${load}: ${wrong.join('; ')}`,
-  )
+  const failures = rows
+    .filter(({ wrong }) => wrong.length > 0)
+    .map(({ fault, load, wrong }) => `${fault}, ${load}: ${wrong.join('; ')}`)
   return { passed: rows.length - failures.length, failed: failures.length, failures }
 }
 

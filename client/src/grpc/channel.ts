@@ -5,7 +5,11 @@
  */
 
 import {
-  connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders,
+  connect as connectHttp2,
+  constants,
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  type IncomingHttpHeaders,
   type SecureClientSessionOptions,
 } from 'node:http2'
 import { connect as connectSocket } from 'node:net'
@@ -63,14 +67,20 @@ export class Channel {
     this.#options = options
     this.#max = options.answerBytesMax ?? MESSAGE_BYTES_MAX
     this.#headers = {
-      ...headers, 'content-type': 'application/grpc', te: 'trailers',
+      ...headers,
+      'content-type': 'application/grpc',
+      te: 'trailers',
       ...(options.acceptCompressed === true ? { 'grpc-accept-encoding': 'gzip,deflate' } : {}),
     }
   }
 
   /** Sends one message and returns one response; `about` is a name in it, for errors. */
   async unary<T>(
-    call: Call, method: string, about: string, parts: readonly Uint8Array[], decode: (bytes: Buffer) => T,
+    call: Call,
+    method: string,
+    about: string,
+    parts: readonly Uint8Array[],
+    decode: (bytes: Buffer) => T,
     compress: Compression | null = null,
   ): Promise<T> {
     call.asked = about === '' ? `${method} ${this.url}` : `${method}(${about}) ${this.url}`
@@ -106,7 +116,10 @@ export class Channel {
 
   /** Sends and receives any number of messages. */
   duplex<T>(
-    call: Call, method: string, compress: Compression | null, decode: (bytes: Buffer) => T,
+    call: Call,
+    method: string,
+    compress: Compression | null,
+    decode: (bytes: Buffer) => T,
   ): {
     send: (parts: readonly Uint8Array[]) => Promise<void>
     end: () => void
@@ -169,7 +182,10 @@ export class Channel {
     if (failure !== null) throw failure
     const session = this.#open()
     const headers: Record<string, string> = {
-      ':method': 'POST', ':path': SERVICE + method, ...this.#headers, ...call.headers,
+      ':method': 'POST',
+      ':path': SERVICE + method,
+      ...this.#headers,
+      ...call.headers,
     }
     if (compress !== null) headers['grpc-encoding'] = compress
     const { remainingMs } = call
@@ -273,7 +289,8 @@ function statusOf(call: Call, head: IncomingHttpHeaders, tail: IncomingHttpHeade
   // A call that fails at once has its status in its only headers.
   const code = tail?.['grpc-status'] ?? head['grpc-status']
   if (code === undefined)
-    return http === 200 ? null
+    return http === 200
+      ? null
       : call.error(codeOfHttp(http), `the answer is ${http}, which is not of gRPC`, { status: http })
   const status = Number(code)
   if (status === 0) return 'ok'
@@ -293,7 +310,8 @@ function failureOf(call: Call, session: Session, stream: ClientHttp2Stream, erro
   const isRefused = stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || (stream.id ?? 0) > session.lastStream
   return call.error(
     isRefused ? 'UNREACHABLE' : 'DISCONNECTED',
-    isRefused ? 'the server takes no more calls on this connection' : `the connection was lost: ${text}`, { cause },
+    isRefused ? 'the server takes no more calls on this connection' : `the connection was lost: ${text}`,
+    { cause },
   )
 }
 

@@ -41,7 +41,10 @@ export interface Frame {
 
 /** @throws {ClientError} `PROTOCOL` if it cannot be decompressed */
 export async function plain(
-  call: Call, { isCompressed, bytes }: Frame, encoding: string | undefined, max: number,
+  call: Call,
+  { isCompressed, bytes }: Frame,
+  encoding: string | undefined,
+  max: number,
 ): Promise<Buffer> {
   if (!isCompressed) return bytes
   if (encoding !== 'gzip' && encoding !== 'deflate')
@@ -76,7 +79,7 @@ export class Frames {
 
   /** Calls `take` for each completed message. @throws {ClientError} `RESOURCE_EXHAUSTED` for one that is too long */
   push(chunk: Buffer, take: (frame: Frame) => void): void {
-    for (let at = 0; at < chunk.length || this.#message?.length === this.#filled; ) {
+    for (let at = 0; at < chunk.length || this.#message?.length === this.#filled;) {
       if (this.#message === null) {
         const taken = Math.min(chunk.length - at, PREFIX_BYTES - this.#prefixed)
         const part = chunk.subarray(at, at + taken)
@@ -87,7 +90,8 @@ export class Frames {
         const length = this.#prefix.readUInt32BE(1)
         if (length > this.#max)
           throw new ClientError(
-            'RESOURCE_EXHAUSTED', `a message has ${length} bytes, more than ${this.#max}, see answerBytesMax`,
+            'RESOURCE_EXHAUSTED',
+            `a message has ${length} bytes, more than ${this.#max}, see answerBytesMax`,
           )
         // A complete message needs no buffer of its own.
         if (at + length <= chunk.length && length <= ONE_PIECE_BYTES) {

@@ -114,7 +114,10 @@ function readInfer(reader: Reader): InferResult {
       const raw = raws[i]
       // A tensor in a region has an empty entry, and so has one without elements.
       return new Tensor(
-        name, datatype, shape, raw === undefined || (raw.length === 0 && !shape.includes(0)) ? null : raw,
+        name,
+        datatype,
+        shape,
+        raw === undefined || (raw.length === 0 && !shape.includes(0)) ? null : raw,
       )
     }),
   )

@@ -144,7 +144,8 @@ export class Reader {
 
   #fail(): never {
     throw new ClientError(
-      'PROTOCOL', `a message of ${this.#bytes.length} bytes is cut off, or is none of this protocol`,
+      'PROTOCOL',
+      `a message of ${this.#bytes.length} bytes is cut off, or is none of this protocol`,
     )
   }
 }

@@ -35,7 +35,9 @@ function parsed(): NonNullable<typeof tables> {
       tables.messages.set(
         name,
         words.map(([field = '', number, kind = '']): Field => ({
-          name: field, number: Number(number), ...labelOf(kind),
+          name: field,
+          number: Number(number),
+          ...labelOf(kind),
         })),
       )
   }

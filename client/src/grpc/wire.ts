@@ -3,8 +3,17 @@
 import type { Call } from '../call.js'
 import type { InferResult } from '../tensor.js'
 import type {
-  Compression, ConnectOptions, CudaRegion, IndexRow, LogSettings, ModelMetadata, ModelStatistics, ServerMetadata,
-  SystemRegion, TraceSettings, TraceUpdate,
+  Compression,
+  ConnectOptions,
+  CudaRegion,
+  IndexRow,
+  LogSettings,
+  ModelMetadata,
+  ModelStatistics,
+  ServerMetadata,
+  SystemRegion,
+  TraceSettings,
+  TraceUpdate,
 } from '../types.js'
 import type { InferRequest, StreamAnswer, Wire, WireStream } from '../wire.js'
 import { Channel } from './channel.js'
@@ -59,7 +68,10 @@ export class GrpcWire implements Wire {
   }
 
   async load(
-    call: Call, model_name: string, config: string | null, files: readonly (readonly [string, Uint8Array])[],
+    call: Call,
+    model_name: string,
+    config: string | null,
+    files: readonly (readonly [string, Uint8Array])[],
   ): Promise<void> {
     const parameters: Fields = Object.fromEntries(
       files.map(([path, content]) => [`file:${path}`, { bytes_param: content }]),
@@ -70,7 +82,8 @@ export class GrpcWire implements Wire {
 
   async unload(call: Call, model_name: string, dependents: boolean): Promise<void> {
     await this.#ask(call, 'RepositoryModelUnload', {
-      model_name, parameters: { unload_dependents: { bool_param: dependents } },
+      model_name,
+      parameters: { unload_dependents: { bool_param: dependents } },
     })
   }
 
@@ -128,13 +141,21 @@ export class GrpcWire implements Wire {
 
   async infer(call: Call, request: InferRequest): Promise<InferResult> {
     return await this.#channel.unary(
-      call, 'ModelInfer', request.model, encodeInfer(request), decodeInfer, request.compress,
+      call,
+      'ModelInfer',
+      request.model,
+      encodeInfer(request),
+      decodeInfer,
+      request.compress,
     )
   }
 
   async stream(call: Call): Promise<WireStream> {
     const { send, ...stream } = this.#channel.duplex<StreamAnswer>(
-      call, 'ModelStreamInfer', this.#compress, decodeStream,
+      call,
+      'ModelStreamInfer',
+      this.#compress,
+      decodeStream,
     )
     return { ...stream, send: (request, emptyFinal) => send(encodeInfer(request, emptyFinal)) }
   }
@@ -166,7 +187,10 @@ export class GrpcWire implements Wire {
 
   async #ask(call: Call, method: string, message: Fields): Promise<Fields> {
     return await this.#channel.unary(
-      call, method, String(message['name'] ?? message['model_name'] ?? ''), [encode(`${method}Request`, message)],
+      call,
+      method,
+      String(message['name'] ?? message['model_name'] ?? ''),
+      [encode(`${method}Request`, message)],
       (bytes) => decode(`${method}Response`, bytes),
     )
   }

@@ -25,11 +25,14 @@ export class FetchTransport implements Transport {
       length += part.length
       if (length > this.#answerBytesMax)
         throw call.error(
-          'RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+          'RESOURCE_EXHAUSTED',
+          `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
         )
     }
     return {
-      status, header, body: joined(all, length, padding(Number(header('inference-header-content-length') ?? 0))),
+      status,
+      header,
+      body: joined(all, length, padding(Number(header('inference-header-content-length') ?? 0))),
     }
   }
 
@@ -46,7 +49,11 @@ export class FetchTransport implements Transport {
     try {
       const bytes = body === null ? {} : { body: joined(body) as Uint8Array<ArrayBuffer> }
       const answer = await fetch(`${this.#origin}${path}`, {
-        method, headers, signal: abort.signal, redirect: 'error', ...bytes,
+        method,
+        headers,
+        signal: abort.signal,
+        redirect: 'error',
+        ...bytes,
       })
       const parts = partsOf(answer.body, disconnected, () => {
         stop()
@@ -69,7 +76,9 @@ export class FetchTransport implements Transport {
 
 /** Parts of a body as they arrive; `stop` is called at the end of all, and of reading. */
 export async function* partsOf(
-  body: ReadableStream<Uint8Array> | null, disconnected: (error: unknown) => Error, stop: () => void,
+  body: ReadableStream<Uint8Array> | null,
+  disconnected: (error: unknown) => Error,
+  stop: () => void,
 ): AsyncIterable<Uint8Array> {
   // Safari's streams do not support `for await`.
   const reader = body?.getReader()

@@ -33,7 +33,8 @@ export function encodeInfer(request: InferRequest): InferBody {
   if (parameters !== '') members.push(`"parameters":{${parameters}}`)
   const header = encodeText(`{${members.join(',')}}`)
   return {
-    parts: [header, ...raws.filter((raw) => raw.length > 0)], headerLength: raws.length > 0 ? header.length : null,
+    parts: [header, ...raws.filter((raw) => raw.length > 0)],
+    headerLength: raws.length > 0 ? header.length : null,
   }
 }
 
@@ -105,13 +106,17 @@ export function decodeInfer(call: Call, { body, header }: HttpAnswer): InferResu
       return new Tensor(name, datatype, shape, data === undefined ? null : listed(call, name, datatype, data))
     if (at + size > body.length)
       throw call.error(
-        'PROTOCOL', `output '${name}' reaches past the end of the answer, which has ${body.length} bytes`,
+        'PROTOCOL',
+        `output '${name}' reaches past the end of the answer, which has ${body.length} bytes`,
       )
     at += size
     return new Tensor(name, datatype, shape, body.subarray(at - size, at))
   })
   const head = {
-    model: answer.model_name, version: answer.model_version, id: answer.id ?? '', parameters: answer.parameters ?? {},
+    model: answer.model_name,
+    version: answer.model_version,
+    id: answer.id ?? '',
+    parameters: answer.parameters ?? {},
   }
   return new InferResult(head, outputs)
 }

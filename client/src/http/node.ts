@@ -52,7 +52,8 @@ export class NodeTransport implements Transport {
           if (!whole.begin(head))
             fail(
               call.error(
-                'RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+                'RESOURCE_EXHAUSTED',
+                `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
               ),
             )
         },
@@ -61,7 +62,8 @@ export class NodeTransport implements Transport {
           if (!whole.add(bytes))
             fail(
               call.error(
-                'RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+                'RESOURCE_EXHAUSTED',
+                `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
               ),
             )
         },
@@ -76,7 +78,8 @@ export class NodeTransport implements Transport {
     const header = (name: string) => headers.get(name)
     const encoding = header('content-encoding')
     return {
-      status, header,
+      status,
+      header,
       body: encoding === undefined || body.length === 0 ? body : await this.#decompress(call, encoding, body, header),
     }
   }
@@ -124,7 +127,10 @@ export class NodeTransport implements Transport {
   }
 
   async #decompress(
-    call: Call, encoding: string, body: Uint8Array, header: (name: string) => string | undefined,
+    call: Call,
+    encoding: string,
+    body: Uint8Array,
+    header: (name: string) => string | undefined,
   ): Promise<Uint8Array> {
     if (encoding !== 'gzip' && encoding !== 'deflate')
       throw call.error('PROTOCOL', `the answer is compressed as '${encoding}', which was not asked for`)

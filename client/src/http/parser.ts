@@ -166,7 +166,9 @@ function parseHead(text: string): Head {
   const connection = headers.get('connection')?.toLowerCase()
   const isKept = first[7] === '1' ? connection !== 'close' : connection === 'keep-alive'
   return {
-    status, headers,
-    length: contentLength === undefined || headers.has('transfer-encoding') ? null : Number(contentLength), isKept,
+    status,
+    headers,
+    length: contentLength === undefined || headers.has('transfer-encoding') ? null : Number(contentLength),
+    isKept,
   }
 }

@@ -96,7 +96,8 @@ export class Connection {
     if (this.#isConnected && this.#parser.finish(current.exchange)) return
     // For several failed addresses Node reports only their errors.
     const text = error.message === '' ? (error.errors ?? []).map(textOf).join('; ') : error.message
-    const [code, what] = this.#isConnected ? (['DISCONNECTED', 'the connection was lost'] as const)
+    const [code, what] = this.#isConnected
+      ? (['DISCONNECTED', 'the connection was lost'] as const)
       : (['UNREACHABLE', 'there is no connection'] as const)
     this.socket.destroy()
     current.exchange.fail(current.call.error(code, `${what}: ${text}`, { cause: error }))
@@ -122,8 +123,11 @@ export class Pool {
       text === undefined ? {} : { [name]: typeof text === 'string' ? text : Buffer.from(text) }
     const name = tls.serverName ?? (isIP(host) === 0 ? host : undefined)
     const secrets = {
-      ...pem('ca', tls.ca), ...pem('cert', tls.cert), ...pem('key', tls.key),
-      ...(name === undefined ? {} : { servername: name }), ALPNProtocols: ['http/1.1'],
+      ...pem('ca', tls.ca),
+      ...pem('cert', tls.cert),
+      ...pem('key', tls.key),
+      ...(name === undefined ? {} : { servername: name }),
+      ALPNProtocols: ['http/1.1'],
     }
     // Node's TLS declarations lack `onread`; its documentation has it.
     const secure = (onread: OnReadOpts): Socket => {
@@ -131,7 +135,8 @@ export class Pool {
       return connectTls(options)
     }
     this.#connect = () =>
-      isSecure ? new Connection(this, secure, 'secureConnect')
+      isSecure
+        ? new Connection(this, secure, 'secureConnect')
         : new Connection(this, (onread) => connectPlain({ ...where, onread }), 'connect')
   }
 

@@ -45,7 +45,9 @@ export const padding = (header: number): number => (ALIGNMENT - (header % ALIGNM
 
 /** One array of all parts. */
 export function joined(
-  parts: readonly Uint8Array[], length = parts.reduce((sum, part) => sum + part.length, 0), pad = 0,
+  parts: readonly Uint8Array[],
+  length = parts.reduce((sum, part) => sum + part.length, 0),
+  pad = 0,
 ): Uint8Array {
   const [only] = parts
   if (parts.length === 1 && only !== undefined && pad === 0) return only

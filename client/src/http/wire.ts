@@ -7,7 +7,14 @@ import { codeOfHttp, textOf, type ClientError } from '../errors.js'
 import { parseJson } from '../json.js'
 import type { InferResult } from '../tensor.js'
 import type {
-  CudaRegion, IndexRow, LogSettings, ModelMetadata, ModelStatistics, ServerMetadata, SystemRegion, TraceSettings,
+  CudaRegion,
+  IndexRow,
+  LogSettings,
+  ModelMetadata,
+  ModelStatistics,
+  ServerMetadata,
+  SystemRegion,
+  TraceSettings,
   TraceUpdate,
 } from '../types.js'
 import type { InferRequest, Wire, WireStream } from '../wire.js'
@@ -72,7 +79,10 @@ export class HttpWire implements Wire {
   }
 
   async load(
-    call: Call, model: string, config: string | null, files: readonly (readonly [string, Uint8Array])[],
+    call: Call,
+    model: string,
+    config: string | null,
+    files: readonly (readonly [string, Uint8Array])[],
   ): Promise<void> {
     const parameters = Object.fromEntries(files.map(([path, content]) => [`file:${path}`, base64(content)]))
     await this.#json(call, 'POST', `/v2/repository/models/${encodeURIComponent(model)}/load`, {
@@ -113,7 +123,8 @@ export class HttpWire implements Wire {
 
   async cudaRegister(call: Call, { name, ...more }: CudaRegion, handle: Uint8Array): Promise<void> {
     await this.#json(call, 'POST', `/v2/cudasharedmemory${region(name)}/register`, {
-      raw_handle: { b64: base64(handle) }, ...more,
+      raw_handle: { b64: base64(handle) },
+      ...more,
     })
   }
 
@@ -134,7 +145,8 @@ export class HttpWire implements Wire {
       body = [await this.#transport.compress(request.compress, parts)]
     }
     const answer = await this.#transport.send(
-      call, this.#request(call, 'POST', this.#model(request.model, request.version, '/infer'), body, headers),
+      call,
+      this.#request(call, 'POST', this.#model(request.model, request.version, '/infer'), body, headers),
     )
     if (answer.status !== 200) throw this.#error(call, answer)
     return decodeInfer(call, answer)
@@ -160,10 +172,16 @@ export class HttpWire implements Wire {
   }
 
   async *generateStream(
-    call: Call, model: string, version: string, body: object,
+    call: Call,
+    model: string,
+    version: string,
+    body: object,
   ): AsyncIterable<Record<string, unknown>> {
     const request = this.#request(
-      call, 'POST', this.#model(model, version, '/generate_stream'), [encodeText(jsonOf('body', body))],
+      call,
+      'POST',
+      this.#model(model, version, '/generate_stream'),
+      [encodeText(jsonOf('body', body))],
       { 'content-type': 'application/json' },
     )
     const answer = await this.#transport.open(call, request)
@@ -202,7 +220,10 @@ export class HttpWire implements Wire {
   }
 
   #request(
-    call: Call, method: 'GET' | 'POST', path: string, body: readonly Uint8Array[] | null,
+    call: Call,
+    method: 'GET' | 'POST',
+    path: string,
+    body: readonly Uint8Array[] | null,
     headers: Record<string, string>,
   ): HttpRequest {
     call.asked = `${method} ${this.url}${path}`
@@ -210,7 +231,10 @@ export class HttpWire implements Wire {
     const ended = call.ended(false)
     if (ended !== null) throw ended
     return {
-      method, path: `${this.#base}${path}`, headers: { ...this.#options.headers, ...headers, ...call.headers }, body,
+      method,
+      path: `${this.#base}${path}`,
+      headers: { ...this.#options.headers, ...headers, ...call.headers },
+      body,
     }
   }
 
@@ -241,7 +265,9 @@ export class HttpWire implements Wire {
   }
 
   #error(
-    call: Call, answer: HttpAnswer | HttpEvents, body = 'body' in answer ? decodeText(answer.body) : '',
+    call: Call,
+    answer: HttpAnswer | HttpEvents,
+    body = 'body' in answer ? decodeText(answer.body) : '',
   ): ClientError {
     const { status } = answer
     const after = Number(answer.header('retry-after') ?? NaN)

@@ -28,7 +28,10 @@ type Described = Pick<Core, 'serverMetadata' | 'modelMetadata' | 'modelConfig' |
  * @throws {ServerError} for an unknown model, as `GET /v2/models/{model}` does.
  */
 export function openApi(
-  core: Described, { restrictions, hasKeys }: Omit<Guards, 'core'>, model: string, version: string,
+  core: Described,
+  { restrictions, hasKeys }: Omit<Guards, 'core'>,
+  model: string,
+  version: string,
 ): Schema {
   const guards = { core, restrictions, hasKeys }
   const server = JSON.parse(core.serverMetadata()) as { name: string; version: string }
@@ -72,7 +75,11 @@ interface OneModel {
 }
 
 function document(
-  title: string, version: string, routes: readonly Documented[], guards: Guards, model: OneModel | null,
+  title: string,
+  version: string,
+  routes: readonly Documented[],
+  guards: Guards,
+  model: OneModel | null,
 ): Schema {
   const paths: { [path: string]: Schema } = {}
   for (const route of routes) {
@@ -111,7 +118,7 @@ const LICENSE: Schema = { name: 'Apache-2.0', identifier: 'Apache-2.0' }
 /** Error responses, by their names in `components`. */
 const RESPONSES: Readonly<Record<string, string>> = {
   Error: 'It was not done, and why.',
-  TextError: 'It was not done, and why, in the form of OpenAI\'s API.',
+  TextError: "It was not done, and why, in the form of OpenAI's API.",
   TeiError: 'It was not done, and why, in the form of text-embeddings-inference.',
   BadRequest: 'The request is malformed, or does not fit what it asks for.',
   Unauthenticated: 'The request shows no valid key.',
@@ -143,26 +150,35 @@ function filled(template: string, model: OneModel | null): string {
 
 function parameters(template: string, model: OneModel | null): Schema {
   const names = [...filled(template, model).matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? '')
-  const places = names.filter((name) => name in PLACES)
+  const places = names
+    .filter((name) => name in PLACES)
     .map((name) => ({ name, in: 'path', required: true, schema: PLACES[name] ?? {} }))
   return places.length === 0 ? {} : { parameters: places }
 }
 
 /** Query parameters by path. */
 const QUERIES: Readonly<Record<string, string[]>> = {
-  '/docs': ['model'], '/v2/openapi.json': ['model', 'version'],
-  '/embed': ['model'], '/predict': ['model'], '/tokenize': ['model'], '/info': ['model'],
+  '/docs': ['model'],
+  '/v2/openapi.json': ['model', 'version'],
+  '/embed': ['model'],
+  '/predict': ['model'],
+  '/tokenize': ['model'],
+  '/info': ['model'],
 }
 
 const json = (schema: string): Schema => ({ 'application/json': { schema: ref(schema) } })
 const FILE: Schema = { type: 'string', format: 'binary', description: 'JSON, and behind it the tensors.' }
 const BINARY: Schema = { 'application/octet-stream': { schema: FILE } }
 const HTML: Schema = { 'text/html': { schema: { type: 'string' } } }
-const LENGTH: Schema =
-  { description: 'Bytes of JSON in front of binary tensors.', schema: { type: 'integer', minimum: 0 } }
+const LENGTH: Schema = {
+  description: 'Bytes of JSON in front of binary tensors.',
+  schema: { type: 'integer', minimum: 0 },
+}
 
 function operation(
-  { method, path: template, category, documentation }: Documented, model: OneModel | null, isGuarded: boolean,
+  { method, path: template, category, documentation }: Documented,
+  model: OneModel | null,
+  isGuarded: boolean,
   hasKeys: boolean,
 ): Schema {
   const isOfVersion = template.includes('/versions/{version}')
@@ -173,11 +189,14 @@ function operation(
   const given = [...query, ...header]
   const binary = isBinary ? BINARY : {}
   const page = form === 'page' ? HTML : {}
-  const content: Schema = form === 'events'
-    ? { 'text/event-stream': { schema: ref(response ?? '') } }
-    : { ...(response === undefined ? {} : json(response)), ...page, ...binary }
-  const body = (schema: string): Schema =>
-    ({ required: form !== 'optional-body', content: { ...json(schema), ...binary } })
+  const content: Schema =
+    form === 'events'
+      ? { 'text/event-stream': { schema: ref(response ?? '') } }
+      : { ...(response === undefined ? {} : json(response)), ...page, ...binary }
+  const body = (schema: string): Schema => ({
+    required: form !== 'optional-body',
+    content: { ...json(schema), ...binary },
+  })
   const failed = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
   const isOfText = response !== undefined && response in TEXT_SCHEMAS
   const ofText = id.startsWith('tei') ? 'TeiError' : 'TextError'

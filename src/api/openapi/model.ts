@@ -69,8 +69,11 @@ function inferResponse({ name, outputs, maxBatchSize }: ModelDescription): Schem
     anyOf: [...outputs.map((output) => tensor(output, maxBatchSize, size)), object(text, ['name', 'datatype'])],
   }
   const properties = {
-    id: { type: 'string' }, model_name: { const: name }, model_version: { type: 'string' },
-    parameters: ref('Parameters'), outputs: array(one),
+    id: { type: 'string' },
+    model_name: { const: name },
+    model_version: { type: 'string' },
+    parameters: ref('Parameters'),
+    outputs: array(one),
   }
   return object(properties, ['model_name', 'model_version', 'outputs'])
 }

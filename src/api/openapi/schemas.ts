@@ -63,7 +63,9 @@ export const SCHEMAS: Schema = {
   OutputParameters: outputParameters,
   InferRequest: object(
     {
-      id: string, parameters: ref('Parameters'), inputs: array(ref('InputTensor')),
+      id: string,
+      parameters: ref('Parameters'),
+      inputs: array(ref('InputTensor')),
       outputs: array(ref('RequestedOutput')),
     },
     ['inputs'],
@@ -84,15 +86,21 @@ export const SCHEMAS: Schema = {
   RequestedOutput: object({ name: string, parameters: ref('OutputParameters') }, ['name']),
   InferResponse: object(
     {
-      id: string, model_name: string, model_version: string, parameters: ref('Parameters'),
+      id: string,
+      model_name: string,
+      model_version: string,
+      parameters: ref('Parameters'),
       outputs: array(ref('Output')),
     },
     ['model_name', 'model_version', 'outputs'],
   ),
   Output: object(
     {
-      name: string, shape: array(unsigned), datatype: { enum: DATATYPES },
-      parameters: object({ binary_data_size: unsigned }), data: { type: 'array' },
+      name: string,
+      shape: array(unsigned),
+      datatype: { enum: DATATYPES },
+      parameters: object({ binary_data_size: unsigned }),
+      data: { type: 'array' },
     },
     ['name', 'shape', 'datatype'],
   ),
@@ -104,11 +112,17 @@ export const SCHEMAS: Schema = {
   GenerateResponse: object({ id: string, model_name: string, model_version: string }),
   Live: object({ live: boolean }, ['live']),
   Ready: object({ ready: boolean }, ['ready']),
-  ServerMetadata:
-    object({ name: string, version: string, extensions: array(string) }, ['name', 'version', 'extensions']),
+  ServerMetadata: object({ name: string, version: string, extensions: array(string) }, [
+    'name',
+    'version',
+    'extensions',
+  ]),
   ModelMetadata: object(
     {
-      name: string, versions: array(string), platform: string, inputs: array(ref('TensorMetadata')),
+      name: string,
+      versions: array(string),
+      platform: string,
+      inputs: array(ref('TensorMetadata')),
       outputs: array(ref('TensorMetadata')),
     },
     ['name', 'platform', 'inputs', 'outputs'],
@@ -136,20 +150,30 @@ export const SCHEMAS: Schema = {
       inference_count: unsigned,
       execution_count: unsigned,
       inference_stats: named(
-        'success', 'fail', 'queue', 'compute_input', 'compute_infer', 'compute_output', 'cache_hit', 'cache_miss',
+        'success',
+        'fail',
+        'queue',
+        'compute_input',
+        'compute_infer',
+        'compute_output',
+        'cache_hit',
+        'cache_miss',
       ),
       response_stats: {
         type: 'object',
-        additionalProperties:
-          named('compute_infer', 'compute_output', 'success', 'fail', 'empty_response', 'cancel'),
+        additionalProperties: named('compute_infer', 'compute_output', 'success', 'fail', 'empty_response', 'cancel'),
       },
-      batch_stats: array(object(
-        {
-          batch_size: unsigned, compute_input: ref('Duration'), compute_infer: ref('Duration'),
-          compute_output: ref('Duration'),
-        },
-        ['batch_size'],
-      )),
+      batch_stats: array(
+        object(
+          {
+            batch_size: unsigned,
+            compute_input: ref('Duration'),
+            compute_infer: ref('Duration'),
+            compute_output: ref('Duration'),
+          },
+          ['batch_size'],
+        ),
+      ),
       memory_usage: array(object({ type: string, id: { type: 'integer' }, byte_size: unsigned })),
     },
     ['name', 'version', 'inference_count', 'execution_count', 'inference_stats'],
@@ -170,13 +194,20 @@ export const SCHEMAS: Schema = {
       clients: { ...unsigned, description: 'Their number, if the load is closed.' },
       causes: { type: 'object', additionalProperties: { type: 'number' } },
       behind: { type: 'object', additionalProperties: { type: 'number' } },
-      advice: array(object(
-        {
-          change: string, setting: string, from: { type: ['integer', 'null'] }, to: { type: ['integer', 'null'] },
-          text: string, now: ref('Speed'), expected: ref('Speed'),
-        },
-        ['change', 'setting', 'text', 'now', 'expected'],
-      )),
+      advice: array(
+        object(
+          {
+            change: string,
+            setting: string,
+            from: { type: ['integer', 'null'] },
+            to: { type: ['integer', 'null'] },
+            text: string,
+            now: ref('Speed'),
+            expected: ref('Speed'),
+          },
+          ['change', 'setting', 'text', 'now', 'expected'],
+        ),
+      ),
       simulated: ref('Simulated'),
       text: { ...string, description: 'Why a change that was asked for was not replayed.' },
     },
@@ -186,7 +217,9 @@ export const SCHEMAS: Schema = {
   Simulated: object(
     {
       changes: { type: 'object', additionalProperties: unsigned },
-      rate: { type: 'number' }, p50_us: unsigned, p99_us: unsigned,
+      rate: { type: 'number' },
+      p50_us: unsigned,
+      p99_us: unsigned,
     },
     ['changes', 'rate', 'p50_us', 'p99_us'],
   ),
@@ -196,11 +229,16 @@ export const SCHEMAS: Schema = {
   Models: object({ models: array(string) }, ['models']),
   Home: object(
     {
-      name: string, version: string, implementation: object({ name: string, version: string }, ['name', 'version']),
-      ready: boolean, models: ref('Index'),
-      links: object(
-        { docs: string, console: string, openapi: string, metrics: string }, ['docs', 'console', 'openapi'],
-      ),
+      name: string,
+      version: string,
+      implementation: object({ name: string, version: string }, ['name', 'version']),
+      ready: boolean,
+      models: ref('Index'),
+      links: object({ docs: string, console: string, openapi: string, metrics: string }, [
+        'docs',
+        'console',
+        'openapi',
+      ]),
     },
     ['name', 'version', 'implementation', 'ready', 'models', 'links'],
   ),
@@ -233,15 +271,21 @@ export const SCHEMAS: Schema = {
     log_verbose_level: { type: ['integer', 'null'], minimum: 0 },
     log_format: { enum: ['default', 'ISO8601', null] },
   }),
-  SystemRegions: array(object(
-    { name: string, key: string, offset: unsigned, byte_size: unsigned }, ['name', 'key', 'offset', 'byte_size'],
-  )),
+  SystemRegions: array(
+    object({ name: string, key: string, offset: unsigned, byte_size: unsigned }, [
+      'name',
+      'key',
+      'offset',
+      'byte_size',
+    ]),
+  ),
   SystemRegion: object({ key: string, offset: unsigned, byte_size: unsigned }, ['key', 'byte_size']),
   CudaRegions: array(
     object({ name: string, device_id: unsigned, byte_size: unsigned }, ['name', 'device_id', 'byte_size']),
   ),
-  CudaRegion: object(
-    { raw_handle: object({ b64: string }, ['b64']), device_id: unsigned, byte_size: unsigned },
-    ['raw_handle', 'device_id', 'byte_size'],
-  ),
+  CudaRegion: object({ raw_handle: object({ b64: string }, ['b64']), device_id: unsigned, byte_size: unsigned }, [
+    'raw_handle',
+    'device_id',
+    'byte_size',
+  ]),
 }

@@ -46,7 +46,10 @@ export const securityOfAll = ({ hasKeys }: Guards): Schema[] =>
 
 /** The `security` of an operation, any member of which suffices; `path` is the actual path. */
 export function securityOf(
-  { core, hasKeys, restrictions }: Guards, method: string, path: string, category: string | undefined,
+  { core, hasKeys, restrictions }: Guards,
+  method: string,
+  path: string,
+  category: string | undefined,
 ): Schema {
   // A page holds nothing of the server.
   if (category === undefined) return hasKeys ? { security: [{}] } : {}

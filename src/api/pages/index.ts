@@ -38,8 +38,12 @@ export function page({ core, index, metricsPort }: PageContext, path: string, as
   if (path !== '/') throw new ServerError('NOT_FOUND', 'Not Found')
   const { name, version } = JSON.parse(core.serverMetadata()) as { name: string; version: string }
   const metrics = metricsUrl(host, metricsPort)
-  const links =
-    { docs: '/docs', console: '/console', openapi: '/v2/openapi.json', ...(metrics === null ? {} : { metrics }) }
+  const links = {
+    docs: '/docs',
+    console: '/console',
+    openapi: '/v2/openapi.json',
+    ...(metrics === null ? {} : { metrics }),
+  }
   const implementation = { name: 'Nereid', version: ownVersion() }
   const home: Home = { name, version, implementation, ready: core.isReady(), models: index(), links }
   return JSON.stringify(home)

@@ -29,11 +29,15 @@ export function placeOf(bytes: Uint8Array, span: Span): Place {
   const before = expand(file.toString('utf8', lineStart, start), 0)
   const part = expand(file.toString('utf8', start, Math.min(Math.max(span.end, start), lineEnd)), before.length)
   const after = expand(
-    file.toString('utf8', Math.min(Math.max(span.end, start), lineEnd), lineEnd), before.length + part.length,
+    file.toString('utf8', Math.min(Math.max(span.end, start), lineEnd), lineEnd),
+    before.length + part.length,
   )
   const column = [...before].length + 1
   return {
-    line, column, endColumn: column + Math.max(1, [...part.trimEnd()].length), text: (before + part + after).trimEnd(),
+    line,
+    column,
+    endColumn: column + Math.max(1, [...part.trimEnd()].length),
+    text: (before + part + after).trimEnd(),
   }
 }
 
@@ -59,7 +63,8 @@ export function placeInLine(bytes: Uint8Array, line: number, column: number | nu
 export function excerpt({ line, column, endColumn, text }: Place): string {
   const characters = [...text]
   const from =
-    characters.length <= WIDTH_MAX ? 0
+    characters.length <= WIDTH_MAX
+      ? 0
       : Math.max(0, Math.min(column - 1 - WIDTH_MAX / 2, characters.length - WIDTH_MAX))
   const shown = characters.slice(from, from + WIDTH_MAX).join('')
   const number = String(line).padStart(5)

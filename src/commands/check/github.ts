@@ -4,13 +4,19 @@ import type { Place } from './excerpt.js'
 
 /** One command with its line feed. */
 export function annotation(
-  severity: 'error' | 'warning', { file, place, text }: { file: string | null; place: Place | null; text: string },
+  severity: 'error' | 'warning',
+  { file, place, text }: { file: string | null; place: Place | null; text: string },
 ): string {
   const properties = Object.entries({
-    file, line: place?.line, col: place?.column, endColumn: place?.endColumn, title: 'nereid check',
+    file,
+    line: place?.line,
+    col: place?.column,
+    endColumn: place?.endColumn,
+    title: 'nereid check',
   })
   const given = properties.flatMap(([name, value]) =>
-    value === null || value === undefined ? []
+    value === null || value === undefined
+      ? []
       : [`${name}=${escaped(String(value)).replaceAll(':', '%3A').replaceAll(',', '%2C')}`],
   )
   return `::${severity} ${given.join(',')}::${escaped(text)}\n`

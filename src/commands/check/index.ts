@@ -59,7 +59,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
     // The other rules of the command line apply without a repository, too.
     const needed =
       parsed.options.modelRepository.length === 0
-        ? { ...parsed, options: { ...parsed.options, modelRepository: named } } : parsed
+        ? { ...parsed, options: { ...parsed.options, modelRepository: named } }
+        : parsed
     const { settings, warnings } = resolveSettings(needed)
     const { modelRepository } = parsed.options
     downloads = await download([...named, ...modelRepository], settings.repository)
@@ -67,7 +68,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const repository = { ...settings.repository, paths: modelRepository.map(downloads.local) }
     const models = await inspectTargets(targets, repository)
     const problems: Problem[] = [
-      ...warnings.map((message) => ({ severity: 'warning' as const, model: null, message })), ...downloads.problems,
+      ...warnings.map((message) => ({ severity: 'warning' as const, model: null, message })),
+      ...downloads.problems,
     ].map((problem) => ({ ...problem, path: null, place: null, advice: '' }))
     for (const { path, message } of hintsOf(named, { ...repository, paths: modelRepository }))
       problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
@@ -90,7 +92,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
     }
     return report(
       [{ severity: 'error', model: null, path: null, place: null, message: asServerError(error).message, advice: '' }],
-      0, format,
+      0,
+      format,
     )
   } finally {
     await downloads?.close()
@@ -99,13 +102,19 @@ export async function run(program: string, args: readonly string[]): Promise<num
 
 /** Problems that only a load finds. Models with known errors fail again; that is not reported twice. */
 async function problemsOfLoad(
-  settings: ServerSettings, targets: readonly string[], models: readonly InspectedModel[], known: readonly Problem[],
+  settings: ServerSettings,
+  targets: readonly string[],
+  models: readonly InspectedModel[],
+  known: readonly Problem[],
 ): Promise<Problem[]> {
   const problem = { severity: 'error', path: null, place: null, advice: '' } as const
   const isWrong = new Set(known.filter(({ severity }) => severity === 'error').map(({ model }) => model))
   const outside = models.filter(({ file }) => file !== null && targets.includes(file) && !isInModel(file))
   const problems: Problem[] = outside.map(({ key, file }) => ({
-    ...problem, severity: 'warning', model: key, path: file,
+    ...problem,
+    severity: 'warning',
+    model: key,
+    path: file,
     message: 'is not loaded: beside it are no versions of a model',
   }))
   try {
@@ -115,13 +124,16 @@ async function problemsOfLoad(
       const reason = message.replace(/ Model '[^']*' (?:loading )?failed with error: .*$/s, '')
       const inspected = models.find(({ key }) => key === model)
       const about =
-        inspected === undefined ? {}
+        inspected === undefined
+          ? {}
           : explain(
-              reason, inspected.directories.map((directory) => resolve(directory)),
+              reason,
+              inspected.directories.map((directory) => resolve(directory)),
             )
       const finding: Finding = { ...about, severity: 'error', message: reason, error: null }
       problems.push(
-        inspected === undefined ? { ...problem, model, message: reason }
+        inspected === undefined
+          ? { ...problem, model, message: reason }
           : problemOf(inspected, finding, configOf(inspected)),
       )
     }
@@ -149,7 +161,9 @@ function problemOf({ key, file, directories }: InspectedModel, finding: Finding,
     const place =
       typeof finding.line === 'number'
         ? placeInLine(
-            configurationIfAny(finding.file) ?? Buffer.alloc(0), finding.line, finding.column ?? null,
+            configurationIfAny(finding.file) ?? Buffer.alloc(0),
+            finding.line,
+            finding.column ?? null,
             finding.endColumn ?? null,
           )
         : null
@@ -168,12 +182,16 @@ function onlyWithLoad(models: readonly InspectedModel[]): string[] {
     const isOpaque = backend !== '' && backendRow(backend)?.served !== 'core'
     const { parameters = {}, optimization, modelOperations } = config ?? {}
     const isTuned =
-      Object.keys(parameters).length > 0 || optimization?.executionAccelerators !== undefined ||
+      Object.keys(parameters).length > 0 ||
+      optimization?.executionAccelerators !== undefined ||
       modelOperations !== undefined
     const seen =
       SEEN_BY_LOAD[backend] ??
-      (isOpaque ? `what the backend ${backend} checks`
-        : isOfOnnxRuntime(backend) && isTuned ? 'values of parameters, accelerators and operator libraries' : undefined)
+      (isOpaque
+        ? `what the backend ${backend} checks`
+        : isOfOnnxRuntime(backend) && isTuned
+          ? 'values of parameters, accelerators and operator libraries'
+          : undefined)
     const isWrong = findings.some(({ severity }) => severity === 'error')
     if (seen === undefined || isWrong || (file !== null && !isInModel(file))) continue
     lines.set(seen, [...(lines.get(seen) ?? []), key])
@@ -188,7 +206,10 @@ const guessesOf = (models: readonly InspectedModel[]): ModelGuess[] =>
   models.flatMap(({ key, guesses }) => guesses.map((guess) => ({ model: key, ...guess })))
 
 function report(
-  problems: readonly Problem[], models: number, format: Format, unseen: readonly string[] = [],
+  problems: readonly Problem[],
+  models: number,
+  format: Format,
+  unseen: readonly string[] = [],
   guesses: readonly ModelGuess[] = [],
 ): number {
   const errors = problems.filter((problem) => problem.severity === 'error').length
@@ -201,10 +222,14 @@ function report(
     }
   } else if (format === 'json') {
     const rows = problems.map(({ place, ...rest }) => ({
-      ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null,
+      ...rest,
+      line: place?.line ?? null,
+      column: place?.column ?? null,
+      endColumn: place?.endColumn ?? null,
     }))
     const more = {
-      ...(guesses.length > 0 ? { guesses } : {}), ...(unseen.length > 0 ? { onlyWithLoad: unseen } : {})
+      ...(guesses.length > 0 ? { guesses } : {}),
+      ...(unseen.length > 0 ? { onlyWithLoad: unseen } : {}),
     }
     const result = { models, errors, warnings, problems: rows, ...more }
     process.stdout.write(`${JSON.stringify(result, null, 2)}\n`)
@@ -239,8 +264,13 @@ const sentences = (message: string, advice: string): string =>
 
 /** Splits the lines of an error of Python: type and text, frames, and the line of source. */
 function messageOf(message: string): string[] {
-  const [first = '', ...rest] = message.trimEnd().replace(/\s*\n;$/, '').split(/\r?\n/)
+  const [first = '', ...rest] = message
+    .trimEnd()
+    .replace(/\s*\n;$/, '')
+    .split(/\r?\n/)
   return [
-    first, ...rest.slice(0, LINES_MAX), ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : [])
+    first,
+    ...rest.slice(0, LINES_MAX),
+    ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : []),
   ].map((line) => printable(line))
 }

@@ -36,7 +36,8 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   }
   if (repositories.size === 0) return []
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
-  const chosen = isWhole ? ({ mode: 'none', loadModels: [] } as const)
+  const chosen = isWhole
+    ? ({ mode: 'none', loadModels: [] } as const)
     : ({ mode: 'explicit', loadModels: [...new Set(single)] } as const)
   const repository = { ...settings.repository, paths: [...repositories], ...chosen, loadModels: [...chosen.loadModels] }
   // Errors of each version, or of a model that failed before its versions, without the load's own words.
@@ -46,10 +47,18 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   }
   const server = await startServer(
     {
-      ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null,
-      requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository,
+      ...settings,
+      exitOnError: true,
+      http: null,
+      grpc: null,
+      metrics: null,
+      control: null,
+      requestLog: { ...settings.requestLog, access: '', audit: '' },
+      listenEarly: false,
+      repository,
     },
-    quiet, { observe },
+    quiet,
+    { observe },
   )
   await server.stop(0)
   return server.failures.flatMap(({ model, reason }) =>

@@ -30,9 +30,11 @@ export async function download(paths: readonly string[], settings: RepositorySet
     await stores.open()
     for (const store of stores.remote) {
       await eachOf(await readdir(store.directory), limit, new AbortController().signal, async (model) => {
-        await store.materialise(model, (at) => versionsToLoad(at, settings, null)).catch((error: unknown) => {
-          problems.push({ severity: 'error', model, message: asServerError(error).message })
-        })
+        await store
+          .materialise(model, (at) => versionsToLoad(at, settings, null))
+          .catch((error: unknown) => {
+            problems.push({ severity: 'error', model, message: asServerError(error).message })
+          })
       })
     }
   } catch (error) {

@@ -4,7 +4,10 @@ import { basename, dirname, extname, join, resolve } from 'node:path'
 import { fileHint, isForInit, noLog, statIfAny } from '../../config/index.js'
 import { ServerError } from '../../native/errors.js'
 import {
-  inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings,
+  inspectModel,
+  inspectRepositories,
+  type InspectedModel,
+  type RepositorySettings,
 } from '../../repository/index.js'
 import { misplacedIn } from '../../repository/scan.js'
 import { findVersions } from '../../repository/versions.js'
@@ -15,7 +18,8 @@ import { findVersions } from '../../repository/versions.js'
  * @throws {ServerError} for a path that is no target
  */
 export async function inspectTargets(
-  targets: readonly string[], settings: RepositorySettings,
+  targets: readonly string[],
+  settings: RepositorySettings,
 ): Promise<InspectedModel[]> {
   const repositories = repositoriesOf(targets, settings)
   const models: InspectedModel[] = []
@@ -32,7 +36,8 @@ export async function inspectTargets(
 }
 
 const repositoriesOf = (targets: readonly string[], settings: RepositorySettings): string[] => [
-  ...settings.paths, ...targets.filter((target) => statIfAny(target)?.isDirectory() === true && !isModel(target))
+  ...settings.paths,
+  ...targets.filter((target) => statIfAny(target)?.isDirectory() === true && !isModel(target)),
 ]
 
 /** Warnings of a server's start: repositories without models, and misplaced models. */
@@ -46,7 +51,8 @@ async function inspectFile(path: string, settings: RepositorySettings): Promise<
   const shown = isCustom ? dirname(dirname(path)) : dirname(path)
   if (!isInModel(path)) return inspectModel(null, [shown], settings, path)
   return inspectModel(basename(resolve(shown)), [shown], {
-    ...settings, configName: isCustom ? basename(path, '.pbtxt') : settings.configName,
+    ...settings,
+    configName: isCustom ? basename(path, '.pbtxt') : settings.configName,
   })
 }
 

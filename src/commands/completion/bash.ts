@@ -59,8 +59,11 @@ function alternatives(options: readonly CompletedOption[]): string {
 
 function valueCase(pattern: string, { values }: CompletedOption): string {
   const what =
-    values.kind === 'words' ? `values='${values.words.join(' ')}'`
-      : values.kind === 'path' || values.kind === 'directory' ? `files=${values.kind}` : ':'
+    values.kind === 'words'
+      ? `values='${values.words.join(' ')}'`
+      : values.kind === 'path' || values.kind === 'directory'
+        ? `files=${values.kind}`
+        : ':'
   return `      ${pattern}) ${what} ;;`
 }
 
@@ -69,7 +72,8 @@ function optionNames(options: readonly CompletedOption[]): string {
 }
 
 function commandCase(
-  { name, options, takesFlags, words, files }: CompletedCommand, flags: readonly CompletedOption[],
+  { name, options, takesFlags, words, files }: CompletedCommand,
+  flags: readonly CompletedOption[],
 ): string {
   const all = optionNames(takesFlags ? [...options, ...flags] : options)
   return (

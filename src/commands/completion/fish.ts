@@ -8,7 +8,9 @@ export function fish({ flags, commands }: Completed): string {
   const lines = [
     '# Completion of nereid for fish: write this to ~/.config/fish/completions/nereid.fish, and for ' +
       'tritonserver to tritonserver.fish beside it.',
-    '', 'for program in nereid tritonserver', '  complete -c $program -f',
+    '',
+    'for program in nereid tritonserver',
+    '  complete -c $program -f',
     ...commands.map(
       ({ name, meaning }) => `  complete -c $program -n __fish_use_subcommand -a ${name} -d ${quoted(meaning)}`,
     ),

@@ -25,18 +25,27 @@ function completedFrom(table: readonly Flag[]): Completed {
   return {
     flags: table.flatMap((flag) =>
       [flag.name, ...(flag.aliases ?? [])].map((name) => ({
-        name, values: valuesOf(flag), isOptional: flag.kind === 'switch', meaning: short(flag.meaning),
+        name,
+        values: valuesOf(flag),
+        isOptional: flag.kind === 'switch',
+        meaning: short(flag.meaning),
       })),
     ),
     commands: COMMANDS.map(({ name, meaning, options = [], takesFlags = false, words, files = [] }) => ({
-      name, meaning: short(meaning), options: options.map(completedOption), takesFlags, words: words?.() ?? [], files,
+      name,
+      meaning: short(meaning),
+      options: options.map(completedOption),
+      takesFlags,
+      words: words?.() ?? [],
+      files,
     })),
   }
 }
 
 function completedOption({ name, value, isValueOptional, meaning }: CommandOption): CompletedOption {
   const values: Values =
-    value === undefined ? { kind: 'none' }
+    value === undefined
+      ? { kind: 'none' }
       : value.includes('|')
         ? { kind: 'words', words: value.split('|') }
         : value === 'path'

@@ -39,10 +39,15 @@ fi
 
 function commandCase({ name, options, takesFlags, words, files }: CompletedCommand): string {
   const rest =
-    words.length > 0 ? `'1:what:(${words.join(' ')})'`
-      : files.length > 0 ? `'*:file:_files -g "*(${files.map((f) => `*${f}`).join('|')})"'` : ''
+    words.length > 0
+      ? `'1:what:(${words.join(' ')})'`
+      : files.length > 0
+        ? `'*:file:_files -g "*(${files.map((f) => `*${f}`).join('|')})"'`
+        : ''
   const all = [
-    ...options.map((o) => specification(o).trim()), ...(takesFlags ? ['$flags'] : []), ...(rest === '' ? [] : [rest])
+    ...options.map((o) => specification(o).trim()),
+    ...(takesFlags ? ['$flags'] : []),
+    ...(rest === '' ? [] : [rest]),
   ]
   // A name without `=` is still being typed.
   return `    ${name})

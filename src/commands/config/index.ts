@@ -30,7 +30,8 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
     const parsed = await readOptions(own.rest, process.env)
     const rows = rowsOf(parsed)
     process.stdout.write(
-      own.options.get('format') === 'json' ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n`
+      own.options.get('format') === 'json'
+        ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n`
         : textOf(rows),
     )
     // The other rules apply without a repository, too; then only given options are shown.
@@ -50,10 +51,15 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
 function rowsOf({ options, given }: Parsed): Row[] {
   return TABLE.filter((flag) => flag.outside !== 'nowhere').map((flag) => {
     const value = options[optionName(flag.name)]
-    const shown = Array.isArray(value) ? value.map((one) => masked(flag, String(one)))
-      : typeof value === 'string' ? masked(flag, value) : value
+    const shown = Array.isArray(value)
+      ? value.map((one) => masked(flag, String(one)))
+      : typeof value === 'string'
+        ? masked(flag, value)
+        : value
     return {
-      name: flag.name, value: shown, from: given.get(flag.name) ?? 'default',
+      name: flag.name,
+      value: shown,
+      from: given.get(flag.name) ?? 'default',
       isMasked: JSON.stringify(shown) !== JSON.stringify(value),
       isForFile: flag.outside === undefined && given.has(flag.name),
     }
@@ -87,6 +93,7 @@ function linesOf({ name, value, from }: Row): string[] {
 function scalar(value: unknown): string {
   const text = String(value)
   if (typeof value !== 'string') return text
-  return /^[A-Za-z/][\w./@-]*$/.test(text) && !/^(?:true|false|null|yes|no|on|off|y|n)$/i.test(text) ? text
+  return /^[A-Za-z/][\w./@-]*$/.test(text) && !/^(?:true|false|null|yes|no|on|off|y|n)$/i.test(text)
+    ? text
     : JSON.stringify(text)
 }

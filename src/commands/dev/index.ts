@@ -33,7 +33,11 @@ export async function run(program: string, args: readonly string[]): Promise<num
   const root = resolve(parsed.options.modelRepository[0] ?? '')
   const reloads = new Reloads(root, print)
   // Before the models load, so that no change is missed.
-  const watch = new Watch(root, (path) => reloads.changed(path), (warning) => print(`Warning: ${warning}`))
+  const watch = new Watch(
+    root,
+    (path) => reloads.changed(path),
+    (warning) => print(`Warning: ${warning}`),
+  )
   await serve(program, parsed, async ({ repository, failures }) => {
     await reloads.begin(repository, failures)
     print(`Watching ${root}: a model is loaded again when one of its files is saved. Ctrl-C ends the server.`)

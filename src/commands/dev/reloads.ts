@@ -169,7 +169,10 @@ export class Reloads {
     for (const failure of failures) {
       if (!this.#known.has(failure.model)) continue
       const why = isOwn(failure) ? what : `'${model}' changed`
-      const lines = failure.reason.trimEnd().split('\n').map((line) => `    ${printable(line)}`)
+      const lines = failure.reason
+        .trimEnd()
+        .split('\n')
+        .map((line) => `    ${printable(line)}`)
       this.#print(
         `${printable(`${failure.model}: ${why}`)}, failed to load; until it is mended, requests get this error:\n` +
           lines.join('\n'),

@@ -28,7 +28,10 @@ export class Watch {
 
   /** @param changed gets the path of each file or directory that was written, made, moved or removed */
   constructor(
-    root: string, changed: (path: string) => void, warn: (text: string) => void, directoriesMax = DIRECTORIES_MAX,
+    root: string,
+    changed: (path: string) => void,
+    warn: (text: string) => void,
+    directoriesMax = DIRECTORIES_MAX,
   ) {
     this.#changed = changed
     this.#warn = warn

@@ -31,11 +31,15 @@ const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
   'model-repository': (value) =>
     value === null || writtenScheme(value) === null ? null : schemeOf(value) === null ? 'storage' : 'cloud',
-  'cuda-virtual-address-size': () => 'noEffect', 'http-thread-count': () => 'threads',
-  'grpc-infer-thread-count': () => 'threads', 'backend-directory': () => 'backends',
-  'repoagent-directory': () => 'agents', 'backend-config': backendConfig,
+  'cuda-virtual-address-size': () => 'noEffect',
+  'http-thread-count': () => 'threads',
+  'grpc-infer-thread-count': () => 'threads',
+  'backend-directory': () => 'backends',
+  'repoagent-directory': () => 'agents',
+  'backend-config': backendConfig,
   'cache-config': (value) =>
-    value === null ? null
+    value === null
+      ? null
       : /^redis,(?:tls_enabled|cert|key|cacert|cacert_dir|sni)=/.test(value)
         ? 'cacheTls'
         : value.startsWith('redis,')
@@ -88,13 +92,17 @@ export function judgeInstalls(commands: readonly (readonly Located[])[], finding
     if (first === undefined) continue
     if (INSTALLS_PACKAGES.test(subject)) {
       findings.add(
-        first.at, subject, 'same',
+        first.at,
+        subject,
+        'same',
         'packages for Python models, at each start: it needs the network, and a root that can be written; ' +
           'RUN pip install in an image of your own does it once',
       )
     } else if (/^(?:sudo )?(?:apt|apt-get|apk|yum|dnf) /.test(subject)) {
       findings.add(
-        first.at, subject, 'change',
+        first.at,
+        subject,
+        'change',
         'the image runs as a user without rights: install it in an image of your own, with USER root before ' +
           'and USER 1000 behind',
       )
@@ -137,7 +145,9 @@ function scriptOf(script: Located): { words: Located[] }[] {
   try {
     return shellCommands(script.text, new Map(), script.at.line).map(({ words }) => ({
       words: words.map(({ text, line, isOpen }) => ({
-        text, isOpen, at: { path: script.at.path, line: script.at.line === 0 ? 0 : line },
+        text,
+        isOpen,
+        at: { path: script.at.path, line: script.at.line === 0 ? 0 : line },
       })),
     }))
   } catch (error) {
@@ -206,7 +216,11 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
 
 /** True if the flag stays. */
 function judgeFlag(
-  flag: Flag, words: readonly string[], value: Located | null, arg: Located, findings: Findings,
+  flag: Flag,
+  words: readonly string[],
+  value: Located | null,
+  arg: Located,
+  findings: Findings,
 ): boolean {
   const { at } = arg
   const subject = words.join(' ')
@@ -220,7 +234,8 @@ function judgeFlag(
       return false
     }
   }
-  const name = Object.hasOwn(SPECIAL, flag.name) ? (SPECIAL[flag.name]?.(isOpen ? null : (value?.text ?? null)) ?? null)
+  const name = Object.hasOwn(SPECIAL, flag.name)
+    ? (SPECIAL[flag.name]?.(isOpen ? null : (value?.text ?? null)) ?? null)
     : null
   if (name !== null) {
     const found = flag.state === 'active' && name !== 'storage' ? 'works' : ''
@@ -244,4 +259,3 @@ function judgeTogether(kept: readonly string[], at: Located['at'], findings: Fin
     findings.add(at, 'the options together', 'change', error.message.replace(/^Bad option: [^\n]*\n/, ''))
   }
 }
-

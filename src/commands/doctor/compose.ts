@@ -36,13 +36,20 @@ function argv(node: Yaml | null): Located[] {
 }
 
 export function readCompose(
-  root: Yaml, directory: string, findings: Findings,
+  root: Yaml,
+  directory: string,
+  findings: Findings,
 ): { launch: Launch; judge: () => void }[] {
   const found: { launch: Launch; judge: () => void }[] = []
   for (const [name, service] of root.get('services')?.entries() ?? []) {
     const launch: Launch = {
-      at: service.at, name: `service ${name}`, image: expanded(service.get('image')),
-      argv: [...argv(service.get('entrypoint')), ...argv(service.get('command'))], env: [], mounts: [], directory,
+      at: service.at,
+      name: `service ${name}`,
+      image: expanded(service.get('image')),
+      argv: [...argv(service.get('entrypoint')), ...argv(service.get('command'))],
+      env: [],
+      mounts: [],
+      directory,
       checksHealth: service.get('healthcheck') === null,
     }
     if (!isTriton(launch)) {
@@ -60,7 +67,8 @@ export function readCompose(
         const source = expanded(volume.get('source'))?.text ?? ''
         launch.mounts.push({
           ...(volume.get('type')?.text() === 'bind' ? placed(source, directory) : { source: null }),
-          target: expanded(volume.get('target'))?.text ?? '', at: volume.at,
+          target: expanded(volume.get('target'))?.text ?? '',
+          at: volume.at,
         })
       }
     }
@@ -74,21 +82,40 @@ function readEnvironment(node: Yaml | null, launch: Launch): void {
     const text = expanded(item)?.text ?? ''
     const equals = text.indexOf('=')
     launch.env.push({
-      name: equals < 0 ? text : text.slice(0, equals), value: equals < 0 ? null : text.slice(equals + 1), at: item.at,
+      name: equals < 0 ? text : text.slice(0, equals),
+      value: equals < 0 ? null : text.slice(equals + 1),
+      at: item.at,
       without: item.removal(item.text()),
     })
   }
   for (const [name, value] of node?.entries() ?? [])
     launch.env.push({
-      name, value: expanded(value)?.text ?? null, at: value.at,
+      name,
+      value: expanded(value)?.text ?? null,
+      at: value.at,
       without: value.removal(`${name}: ${value.text() ?? ''}`),
     })
 }
 
 /** Members of a service without effect on the server. */
 const PLAIN = new Set([
-  'container_name', 'restart', 'networks', 'depends_on', 'labels', 'logging', 'profiles', 'hostname', 'stdin_open',
-  'tty', 'user', 'working_dir', 'extra_hosts', 'env_file', 'secrets', 'configs', 'stop_signal'
+  'container_name',
+  'restart',
+  'networks',
+  'depends_on',
+  'labels',
+  'logging',
+  'profiles',
+  'hostname',
+  'stdin_open',
+  'tty',
+  'user',
+  'working_dir',
+  'extra_hosts',
+  'env_file',
+  'secrets',
+  'configs',
+  'stop_signal',
 ])
 
 /** True if a member of a service gives it GPUs. */
@@ -102,7 +129,9 @@ function judgeService(service: Yaml, findings: Findings): void {
       for (const port of node.items())
         judgePort(
           expanded(port.get('target') ?? port)?.text ?? '',
-          `port ${expanded(port)?.text ?? port.get('target')?.text() ?? ''}`, port.at, findings,
+          `port ${expanded(port)?.text ?? port.get('target')?.text() ?? ''}`,
+          port.at,
+          findings,
         )
     } else if (key === 'shm_size' || key === 'ipc') findings.fact(node.at, subject, 'shmSize')
     else if (key === 'ulimits') findings.fact(node.at, 'ulimits', 'ulimits')
@@ -126,10 +155,19 @@ function judgeDeploy(deploy: Yaml, findings: Findings): void {
 
 function judgeHealth(node: Yaml, findings: Findings): void {
   const test = node.get('test')
-  const words = test === null ? '' : (test.text() ?? test.items().map((item) => item.text() ?? '').join(' '))
+  const words =
+    test === null
+      ? ''
+      : (test.text() ??
+        test
+          .items()
+          .map((item) => item.text() ?? '')
+          .join(' '))
   if (!/\bcurl\b/.test(words)) return findings.add(node.at, 'healthcheck', 'same', '')
   findings.add(
-    test?.at ?? node.at, `healthcheck: ${words}`, 'change',
+    test?.at ?? node.at,
+    `healthcheck: ${words}`,
+    'change',
     'curl is not in the image: leave it out, the image asks /v2/health/ready itself',
   )
   const { lines } = node

@@ -65,7 +65,8 @@ function withWord(lines: readonly string[], behind: string, word: string): strin
     const quote = /["']/.exec(line[end] ?? '')?.[0] ?? ''
     const isListed = quote !== '' && line[at - 1] === quote && /\[/.test(line.slice(0, at))
     return [
-      isListed ? `${line.slice(0, end)}${quote}, ${quote}${word}${line.slice(end)}`
+      isListed
+        ? `${line.slice(0, end)}${quote}, ${quote}${word}${line.slice(end)}`
         : `${line.slice(0, end)} ${word}${line.slice(end)}`,
     ]
   })

@@ -22,13 +22,22 @@ function dockerRunStart(words: readonly Located[]): number {
 
 /** Reads the command and judges its options. Null if the words run no container. */
 export function readDockerRun(
-  words: readonly Located[], directory: string, findings: Findings,
+  words: readonly Located[],
+  directory: string,
+  findings: Findings,
 ): { launch: Launch; judge: () => void } | null {
   const start = dockerRunStart(words)
   const first = words[0]
   if (start < 0 || first === undefined) return null
   const launch: Launch = {
-    at: first.at, name: 'docker run', image: null, argv: [], env: [], mounts: [], directory, checksHealth: true,
+    at: first.at,
+    name: 'docker run',
+    image: null,
+    argv: [],
+    env: [],
+    mounts: [],
+    directory,
+    checksHealth: true,
   }
   const options: { name: string; value: Located | null; at: At; written: string[] }[] = []
   let i = start
@@ -37,7 +46,9 @@ export function readDockerRun(
     if (word === undefined) break
     if (isOptions(words, i)) {
       findings.add(
-        word.at, word.written ?? word.text, 'same',
+        word.at,
+        word.written ?? word.text,
+        'same',
         'options of docker run that are known when it runs; look at what they are then',
       )
       continue
@@ -49,18 +60,27 @@ export function readDockerRun(
     const short = /^-([a-zA-Z])(.+)$/.exec(word.text)
     if (equals >= 0)
       options.push({
-        name, value: { ...word, text: word.text.slice(equals + 1) }, at: word.at, written: [word.written ?? word.text],
+        name,
+        value: { ...word, text: word.text.slice(equals + 1) },
+        at: word.at,
+        written: [word.written ?? word.text],
       })
     else if (SWITCHES.has(name) || (short !== null && /^-[ditqP]+$/.test(name)))
       options.push({ name, value: null, at: word.at, written: [word.text] })
     else if (short !== null && !word.text.startsWith('--'))
       options.push({
-        name: `-${short[1]}`, value: { ...word, text: short[2] ?? '' }, at: word.at, written: [word.text],
+        name: `-${short[1]}`,
+        value: { ...word, text: short[2] ?? '' },
+        at: word.at,
+        written: [word.text],
       })
     else {
       const value = words[i + 1] ?? null
       options.push({
-        name, value, at: word.at, written: value === null ? [word.text] : [word.text, value.written ?? value.text],
+        name,
+        value,
+        at: word.at,
+        written: value === null ? [word.text] : [word.text, value.written ?? value.text],
       })
       i += 1
     }
@@ -81,7 +101,9 @@ export function readDockerRun(
       const equals = value.text.indexOf('=')
       launch.env.push({
         name: equals < 0 ? value.text : value.text.slice(0, equals),
-        value: equals < 0 ? null : value.text.slice(equals + 1), at, without: [{ at, from: written.join(' '), to: '' }],
+        value: equals < 0 ? null : value.text.slice(equals + 1),
+        at,
+        without: [{ at, from: written.join(' '), to: '' }],
       })
     }
   }

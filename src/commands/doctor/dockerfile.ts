@@ -30,10 +30,14 @@ export function looksLikeDockerfile(name: string, text: string): boolean {
 /** The instructions. Their text keeps line feeds, so that each word keeps its line, but no comments. */
 function instructions(text: string): Instruction[] {
   const read = DockerfileParser.parse(text).getInstructions().slice(0, INSTRUCTIONS_MAX)
-  return read.map((node) => ({ name: node.getKeyword(), rest: node
+  return read.map((node) => ({
+    name: node.getKeyword(),
+    rest: node
       .getTextContent()
       .replace(/^\w+[ \t]*/, '')
-      .replaceAll(/(?<![^\n])[^\S\r\n]*#[^\r\n]*/g, ''), line: node.getRange().start.line + 1 }))
+      .replaceAll(/(?<![^\n])[^\S\r\n]*#[^\r\n]*/g, ''),
+    line: node.getRange().start.line + 1,
+  }))
 }
 
 export function readDockerfile(text: string, path: string, directory: string, findings: Findings): Launch | null {
@@ -70,7 +74,10 @@ interface Stage {
 
 /** The stages; one that begins with another inherits its contents. */
 function stages(
-  list: readonly Instruction[], path: string, directory: string, words: (rest: string) => string[],
+  list: readonly Instruction[],
+  path: string,
+  directory: string,
+  words: (rest: string) => string[],
   variables: Map<string, string>,
 ): Stage[] {
   const found: Stage[] = []
@@ -108,16 +115,31 @@ function stageOf(base: Stage | undefined, image: Located, directory: string): St
   const { image: first = image, env = [], mounts = [], wantsPython = false } = base?.launch ?? {}
   const of = first ?? image
   const launch: Launch = {
-    at: of.at, name: 'Dockerfile', image: of, argv: [], env: [...env], mounts: [...mounts], directory,
-    checksHealth: true, wantsPython,
+    at: of.at,
+    name: 'Dockerfile',
+    image: of,
+    argv: [],
+    env: [...env],
+    mounts: [...mounts],
+    directory,
+    checksHealth: true,
+    wantsPython,
   }
   return {
-    launch, findings, entrypoint: base?.entrypoint ?? [], command: base?.command ?? [], isRoot: base?.isRoot ?? false,
+    launch,
+    findings,
+    entrypoint: base?.entrypoint ?? [],
+    command: base?.command ?? [],
+    isRoot: base?.isRoot ?? false,
   }
 }
 
 function readInstruction(
-  instruction: Instruction, stage: Stage, path: string, directory: string, words: (rest: string) => string[],
+  instruction: Instruction,
+  stage: Stage,
+  path: string,
+  directory: string,
+  words: (rest: string) => string[],
   variables: Map<string, string>,
 ): void {
   const { launch, findings } = stage
@@ -133,10 +155,11 @@ function readInstruction(
   else if (name === 'COPY' || name === 'ADD') {
     const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
     const target = parts.at(-1) ?? ''
-    if (!/--from=/.test(rest)) for (const source of parts.slice(0, -1)) {
-      const path = `${directory}/${source.replace(/^\/+/, '')}`
-      if (statIfAny(path)?.isFile() !== true) launch.mounts.push({ source: path, target, at })
-    }
+    if (!/--from=/.test(rest))
+      for (const source of parts.slice(0, -1)) {
+        const path = `${directory}/${source.replace(/^\/+/, '')}`
+        if (statIfAny(path)?.isFile() !== true) launch.mounts.push({ source: path, target, at })
+      }
     if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
     else if (/^\/opt\/tritonserver\/?$/.test(target))
       findings.add(at, `${name} ${shorten(rest)}`, 'change', 'is Triton itself: leave it out')
@@ -146,7 +169,9 @@ function readInstruction(
     judgeRun(rest, at, stage.isRoot || backendOf(launch.image?.text ?? '') !== null, findings)
   } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
     findings.add(
-      at, `${name} ${shorten(rest)}`, 'change',
+      at,
+      `${name} ${shorten(rest)}`,
+      'change',
       'curl is not in the image: leave it out, the image asks /v2/health/ready itself',
     )
     findings.removeLines(at, at.line + rest.split('\n').length - 1)
@@ -160,7 +185,9 @@ function readInstruction(
 
 /** Variables of an `ENV`, each with the edit that removes it and leaves a valid instruction. */
 function variablesOf(
-  { rest, line }: Instruction, path: string, words: (rest: string) => string[],
+  { rest, line }: Instruction,
+  path: string,
+  words: (rest: string) => string[],
 ): { key: string; value: string; without: Edit[] }[] {
   const lines = rest.split('\n')
   const instruction: Edit[] = [{ at: { path, line }, throughLine: line + lines.length - 1 }]
@@ -179,7 +206,9 @@ function variablesOf(
     const end = /\s*\\\s*$/.exec(lines[before] ?? '')?.[0]
     if (isLast && end !== undefined)
       without.push({
-        at: { path, line: line + before }, from: lines[before] ?? '', to: (lines[before] ?? '').slice(0, -end.length),
+        at: { path, line: line + before },
+        from: lines[before] ?? '',
+        to: (lines[before] ?? '').slice(0, -end.length),
       })
     return { key, value: value.replace(/^(["'])(.*)\1$/s, '$2'), without: pairs.length === 1 ? instruction : without }
   })
@@ -191,7 +220,9 @@ function argv({ rest, line }: Instruction, path: string, { launch, findings }: S
     const list: unknown = JSON.parse(rest.replaceAll(/\\\n/g, ' '))
     if (Array.isArray(list))
       return list.map((word) => ({
-        text: String(word), at: { path, line: lineOf(rest, String(word), line) }, isOpen: false,
+        text: String(word),
+        at: { path, line: lineOf(rest, String(word), line) },
+        isOpen: false,
       }))
   } catch {
     // Shell form.
@@ -200,7 +231,10 @@ function argv({ rest, line }: Instruction, path: string, { launch, findings }: S
     const commands = shellCommands(rest, new Map(launch.env.map(({ name, value }) => [name, value ?? ''])), line).map(
       ({ words }) =>
         words.map((word) => ({
-          text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line },
+          text: word.text,
+          written: word.written,
+          isOpen: word.isOpen,
+          at: { path, line: word.line },
         })),
     )
     const server = commands.find((words) => serverAt(words) >= 0)
@@ -232,4 +266,8 @@ function judgeRun(rest: string, at: { path: string; line: number }, isRoot: bool
   else findings.add(at, subject, 'same', '')
 }
 
-const shorten = (text: string): string => text.replaceAll(/\\?\s*\n\s*/g, ' ').trim().slice(0, 80)
+const shorten = (text: string): string =>
+  text
+    .replaceAll(/\\?\s*\n\s*/g, ' ')
+    .trim()
+    .slice(0, 80)

@@ -31,7 +31,9 @@ export interface Finding {
 
 /** An edit of a file: replaces text in a line, removes lines, or adds a word of a command after another. */
 export type Edit =
-  { at: At; from: string; to: string } | { at: At; throughLine: number } | { at: At; behind: string; word: string }
+  | { at: At; from: string; to: string }
+  | { at: At; throughLine: number }
+  | { at: At; behind: string; word: string }
 
 /** Findings shown in one run, and as many again that require a change; further ones are only counted. */
 export const FINDINGS_MAX = 5000

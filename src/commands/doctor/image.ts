@@ -4,7 +4,9 @@ import { BACKENDS, absentBackend, backendRow } from '../../config/index.js'
 import type { Findings, Located } from './findings.js'
 
 const FLAVOURS: Readonly<Record<string, string>> = {
-  min: 'no backends', 'py3-min': 'no backends', py3: 'all backends of Triton',
+  min: 'no backends',
+  'py3-min': 'no backends',
+  py3: 'all backends of Triton',
 }
 
 /** Backends by the words in names and tags of images made for them. */
@@ -55,7 +57,10 @@ function release(tag: string): number | null {
 
 /** @returns true if a Nereid image replaces it */
 export function judgeImage(
-  image: Located, findings: Findings, replacement: string, { models, absent }: { models: number; absent: number },
+  image: Located,
+  findings: Findings,
+  replacement: string,
+  { models, absent }: { models: number; absent: number },
 ): boolean {
   const { text, at } = image
   const [, name = text, tag = ''] = /^(.*?)(?::([^/@:]*))?(?:@.*)?$/.exec(text) ?? []
@@ -72,15 +77,20 @@ export function judgeImage(
   const version = /triton/i.test(name) ? tritonVersion(tag) : null
   const has =
     flavourOf(flavour) ??
-    (/tritonserver/.test(name) ? null
-      : image.isOpen ? 'its name is known when it runs' : 'an image of your own: build it from Nereid’s')
+    (/tritonserver/.test(name)
+      ? null
+      : image.isOpen
+        ? 'its name is known when it runs'
+        : 'an image of your own: build it from Nereid’s')
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
   const backend = backendOf(text)
   const isServed = models > 0 && absent === 0
   const why = backend === null ? null : absentBackend(backend)
   if (why !== null && !isServed) {
     findings.fact(
-      at, subject, 'imageBackend',
+      at,
+      subject,
+      'imageBackend',
       `${found === '' ? '' : `${found}; `}${why}; ` +
         `${models === 0 ? 'where all its models are of ONNX or Python' : 'without such models'}, take ${replacement}`,
     )
@@ -88,11 +98,14 @@ export function judgeImage(
   }
   const module = backendRow(backend ?? '')?.module
   const wants =
-    module === undefined ? `none of its models wants ${backend ?? ''}; what their code imports has to be in the image`
+    module === undefined
+      ? `none of its models wants ${backend ?? ''}; what their code imports has to be in the image`
       : `models of ${backend ?? ''} need the package ${module} in it`
   const served = backend === null ? '' : ` (${wants})`
   findings.fact(
-    at, subject, 'image',
+    at,
+    subject,
+    'image',
     `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes${served}`,
   )
   // A variable's value is edited where it is set.

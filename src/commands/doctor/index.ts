@@ -46,7 +46,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
 }
 
 function operands(
-  doctor: Command, args: readonly string[],
+  doctor: Command,
+  args: readonly string[],
 ): { format: 'text' | 'json'; image: string | null; targets: string[]; command: string[] } {
   const end = args.indexOf('--')
   const own = end < 0 ? args : args.slice(0, end)
@@ -64,7 +65,9 @@ function operands(
   if (dashed !== undefined)
     throw new InputError(`unrecognized option '${dashed}'; the command line of a server stands behind --`)
   return {
-    format: options.get('format') === 'json' ? 'json' : 'text', image: options.get('image') ?? null, targets: rest,
+    format: options.get('format') === 'json' ? 'json' : 'text',
+    image: options.get('image') ?? null,
+    targets: rest,
     command: end < 0 ? [] : args.slice(end + 1),
   }
 }
@@ -103,7 +106,11 @@ async function examine(targets: readonly string[], command: readonly string[], i
     }
   }
   const changes = [...texts].map(([path, text]) =>
-    diffOf(path === '-' ? path : shown(resolve(path)), text, findings.edits.filter((edit) => edit.at.path === path)),
+    diffOf(
+      path === '-' ? path : shown(resolve(path)),
+      text,
+      findings.edits.filter((edit) => edit.at.path === path),
+    ),
   )
   const diffs = changes.map(({ patch }) => patch).filter((patch) => patch !== '')
   return { findings, starts, diffs, edits: changes.flatMap(({ applied }) => applied) }
@@ -128,7 +135,9 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
     const { line } = withoutTemplates(text)
     if (line > 0)
       findings.add(
-        { path, line }, 'template', 'same',
+        { path, line },
+        'template',
+        'same',
         'values of {{ … }} are known when it is rendered, and all branches are read; to be exact, give ' +
           'doctor what `helm template` prints',
       )

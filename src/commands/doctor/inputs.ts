@@ -57,7 +57,10 @@ export function readTarget(path: string): Target {
 
 function entries(path: string): string[] {
   try {
-    return readdirSync(path).filter((name) => !name.startsWith('.')).sort().slice(0, ENTRIES_MAX)
+    return readdirSync(path)
+      .filter((name) => !name.startsWith('.'))
+      .sort()
+      .slice(0, ENTRIES_MAX)
   } catch (error) {
     throw new InputError(`${path}: ${(error as Error).message}`)
   }
@@ -88,7 +91,7 @@ function readText(path: string): string {
 
 function readStdin(): string {
   const parts: Buffer[] = []
-  for (let total = 0; ; ) {
+  for (let total = 0; ;) {
     const part = Buffer.allocUnsafe(65536)
     let read: number
     try {
@@ -150,5 +153,6 @@ function kindOf(name: string, text: string): Kind | null {
   )
     return 'yaml'
   return name.endsWith('.sh') || text.startsWith('#!') || /\btritonserver\b|\b(?:docker|podman|nerdctl)\b/.test(text)
-    ? 'script' : null
+    ? 'script'
+    : null
 }

@@ -11,7 +11,13 @@ import { schemeOf } from '../../stores/client.js'
 import { isModel } from '../check/targets.js'
 import { shown } from '../../cli/output.js'
 import {
-  INSTALLS_PACKAGES, commandsOf, inShell, judgeArguments, judgeInstalls, judgePrograms, serverArguments,
+  INSTALLS_PACKAGES,
+  commandsOf,
+  inShell,
+  judgeArguments,
+  judgeInstalls,
+  judgePrograms,
+  serverArguments,
 } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
@@ -33,7 +39,9 @@ export interface Start {
 }
 
 export async function judgeLaunch(
-  { launch, judge }: { launch: Launch; judge: () => void }, findings: Findings, image: string | null,
+  { launch, judge }: { launch: Launch; judge: () => void },
+  findings: Findings,
+  image: string | null,
   seen: Map<string, Needs>,
 ): Promise<Start | null> {
   if (launch.image !== null && isClientImage(launch.image.text)) {
@@ -56,7 +64,10 @@ export async function judgeLaunch(
 }
 
 async function judgeServer(
-  launch: Launch, judge: () => void, findings: Findings, seen: Map<string, Needs>,
+  launch: Launch,
+  judge: () => void,
+  findings: Findings,
+  seen: Map<string, Needs>,
 ): Promise<{ start: Start | null; needs: Needs }> {
   const needs: Needs = { gpus: false, python: false, models: 0, absent: 0 }
   judge()
@@ -69,7 +80,9 @@ async function judgeServer(
     if (first === undefined) findings.add(launch.at, launch.name, 'same', 'has no command here')
     else
       findings.add(
-        first.at, launch.argv.map(({ text }) => text).join(' '), 'differs',
+        first.at,
+        launch.argv.map(({ text }) => text).join(' '),
+        'differs',
         'starts another program: give doctor the command line of the server that it makes',
       )
     return { start: null, needs }
@@ -119,7 +132,9 @@ function addHealthPort(launch: Launch, kept: readonly string[], last: Located | 
   const port = at < 0 ? '8000' : (kept[at]?.split('=')[1] ?? kept[at + 1] ?? '')
   if (port !== '8000')
     findings.add(
-      last.at, `--http-port ${port}`, 'change',
+      last.at,
+      `--http-port ${port}`,
+      'change',
       'set the variable NEREID_HTTP_PORT to it too: the health check of the image asks there',
     )
 }
@@ -144,7 +159,8 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
     .map((one) => ({ ...one, target: normalize(one.target).replace(/\/+$/, '') }))
     // Files are also copied to /, which makes no directory of models there.
     .filter(({ target, source }) =>
-      target === '' ? source !== null && statIfAny(resolve(source, relative('/', path)))?.isDirectory() === true
+      target === ''
+        ? source !== null && statIfAny(resolve(source, relative('/', path)))?.isDirectory() === true
         : path === target || path.startsWith(`${target}/`),
     )
     .sort((a, b) => b.target.length - a.target.length)[0]
@@ -154,7 +170,10 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
   }
   if (mount.isOpen === true) {
     findings.add(
-      mount.at, `mount ${mount.target}`, 'same', 'its directory is known when it runs: run doctor on it there',
+      mount.at,
+      `mount ${mount.target}`,
+      'same',
+      'its directory is known when it runs: run doctor on it there',
     )
     return null
   }
@@ -170,7 +189,9 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
 function addMount(at: At, source: string, target: string, host: string, findings: Findings): void {
   const isHere = statIfAny(host)?.isDirectory() === true
   findings.add(
-    at, `mount ${target}`, 'same',
+    at,
+    `mount ${target}`,
+    'same',
     isHere ? `${shown(source)}, looked into below` : `${shown(source)} is not here: run doctor on it where it is`,
   )
 }

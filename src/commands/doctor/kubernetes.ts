@@ -12,7 +12,8 @@ type Found = { launch: Launch; judge: () => void }
 const PODS: Readonly<Record<string, (object: Yaml) => Yaml | null>> = {
   Pod: (object) => object.get('spec'),
   CronJob: (object) => object.find('spec', 'jobTemplate', 'spec', 'template', 'spec'),
-  ServingRuntime: (object) => object.get('spec'), ClusterServingRuntime: (object) => object.get('spec'),
+  ServingRuntime: (object) => object.get('spec'),
+  ClusterServingRuntime: (object) => object.get('spec'),
 }
 
 /** Objects of a file, including the items of lists. */
@@ -35,12 +36,19 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
   if (pod === null || containers === null) {
     if (kind === 'ConfigMap' && startsServer(object))
       return addFinding(
-        object, name, 'differs', 'has a script that starts a Triton: give it to doctor as a file of its own', findings,
+        object,
+        name,
+        'differs',
+        'has a script that starts a Triton: give it to doctor as a file of its own',
+        findings,
       )
     if (kind === 'SeldonDeployment' && isSeldonTriton(object))
       return addFinding(
-        object, name, 'change',
-        'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs', findings,
+        object,
+        name,
+        'change',
+        'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
+        findings,
       )
     findings.add(object.at, name === '' ? 'object' : name, 'same', 'is left alone')
     return []
@@ -51,7 +59,11 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
 }
 
 function addFinding(
-  object: Yaml, subject: string, verdict: 'differs' | 'change', text: string, findings: Findings,
+  object: Yaml,
+  subject: string,
+  verdict: 'differs' | 'change',
+  text: string,
+  findings: Findings,
 ): Found[] {
   findings.add(object.at, subject, verdict, text)
   return []
@@ -73,29 +85,46 @@ function readContainers(pod: Yaml, containers: Yaml, name: string, directory: st
     const launch = launchOf(container, `${name}, container ${container.get('name')?.text() ?? ''}`, directory)
     if (!isTriton(launch)) {
       findings.add(
-        container.at, `container ${container.get('name')?.text() ?? ''}`, 'same', 'is not Triton: left alone',
+        container.at,
+        `container ${container.get('name')?.text() ?? ''}`,
+        'same',
+        'is not Triton: left alone',
       )
       continue
     }
     launch.gpus = givesGpus(container, pod)
     readMounts(container, pod, launch)
-    found.push({ launch, judge: () => {
+    found.push({
+      launch,
+      judge: () => {
         judgeContainer(container, findings)
         judgePod(pod, container, findings)
-      } })
+      },
+    })
   }
   return found
 }
 
 function launchOf(container: Yaml, name: string, directory: string): Launch {
-  const words = (key: string): Launch['argv'] => container.get(key)?.items().map((item) => item.located()) ?? []
+  const words = (key: string): Launch['argv'] =>
+    container
+      .get(key)
+      ?.items()
+      .map((item) => item.located()) ?? []
   const launch: Launch = {
-    at: container.at, name, image: container.get('image')?.located() ?? null,
-    argv: [...words('command'), ...words('args')], env: [], mounts: [], directory,
+    at: container.at,
+    name,
+    image: container.get('image')?.located() ?? null,
+    argv: [...words('command'), ...words('args')],
+    env: [],
+    mounts: [],
+    directory,
   }
   for (const variable of container.get('env')?.items() ?? []) {
     launch.env.push({
-      name: variable.get('name')?.text() ?? '', value: variable.get('value')?.text() ?? null, at: variable.at,
+      name: variable.get('name')?.text() ?? '',
+      value: variable.get('value')?.text() ?? null,
+      at: variable.at,
       without: variable.removal(null),
     })
   }
@@ -117,7 +146,8 @@ function readMounts(container: Yaml, pod: Yaml, launch: Launch): void {
     const path = volume?.find('hostPath', 'path')?.text() ?? null
     launch.mounts.push({
       ...(path === null ? { source: null } : placed(path, launch.directory)),
-      target: mount.get('mountPath')?.text() ?? '', at: mount.at,
+      target: mount.get('mountPath')?.text() ?? '',
+      at: mount.at,
     })
   }
 }
@@ -160,12 +190,19 @@ function judgeContainer(container: Yaml, findings: Findings): void {
 function judgeProbe(key: string, probe: Yaml, findings: Findings): void {
   const path = probe.find('httpGet', 'path')?.text() ?? null
   if (path !== null) return findings.add(probe.at, `${key}: ${path}`, 'same', '')
-  const command = probe.find('exec', 'command')?.items().map((item) => item.text() ?? '').join(' ') ?? ''
+  const command =
+    probe
+      .find('exec', 'command')
+      ?.items()
+      .map((item) => item.text() ?? '')
+      .join(' ') ?? ''
   const asks = /\b(?:curl|wget|grpc_health_probe)\b/.exec(command)?.[0]
   if (asks === undefined) findings.add(probe.at, key, 'same', '')
   else
     findings.add(
-      probe.at, `${key}: ${command}`, 'change',
+      probe.at,
+      `${key}: ${command}`,
+      'change',
       `${asks} may not be in the image: write httpGet with /v2/health/${key === 'livenessProbe' ? 'live' : 'ready'}`,
     )
 }
@@ -184,7 +221,9 @@ function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
   const grace = pod.get('terminationGracePeriodSeconds')
   if (grace !== null)
     findings.add(
-      grace.at, `terminationGracePeriodSeconds: ${grace.text() ?? ''}`, 'same',
+      grace.at,
+      `terminationGracePeriodSeconds: ${grace.text() ?? ''}`,
+      'same',
       'has to be longer than --exit-timeout-secs (30)',
     )
   const runtime = pod.get('runtimeClassName')
@@ -220,7 +259,7 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
   // The runtime object has the runtime's own arguments.
   launch.argv = [
     { text: 'tritonserver', at: spec.at, isOpen: false },
-    ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver'))
+    ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver')),
   ]
   return [
     {
@@ -229,22 +268,31 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
         const version = spec.get('runtimeVersion')
         if (version !== null)
           findings.add(
-            version.at, `runtimeVersion: ${version.text() ?? ''}`, 'change',
+            version.at,
+            `runtimeVersion: ${version.text() ?? ''}`,
+            'change',
             'names a version of Triton: leave it out, the runtime has its image',
           )
         const storage = spec.get('storageUri') ?? spec.get('storage')
         if (storage !== null)
           findings.add(
-            storage.at, `storageUri: ${storage.text() ?? ''}`.trim(), 'same',
+            storage.at,
+            `storageUri: ${storage.text() ?? ''}`.trim(),
+            'same',
             'KServe copies it to /mnt/models before the server starts',
           )
         if (runtime !== null && runtime !== undefined)
           findings.add(
-            runtime.at, `runtime: ${runtime.text() ?? ''}`, 'change', 'name a ServingRuntime with an image of Nereid',
+            runtime.at,
+            `runtime: ${runtime.text() ?? ''}`,
+            'change',
+            'name a ServingRuntime with an image of Nereid',
           )
         else
           findings.add(
-            spec.at, triton === null ? 'model' : 'triton', 'change',
+            spec.at,
+            triton === null ? 'model' : 'triton',
+            'change',
             'KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, ' +
               'and name it as predictor.model.runtime',
           )

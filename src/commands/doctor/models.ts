@@ -7,13 +7,23 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pythonRuntime } from '../../api/python.js'
 import {
-  absentBackend, backendMeant, backendRow, ConfigSyntaxError, configurationIfAny, namesIn, readRegularFile, statIfAny,
+  absentBackend,
+  backendMeant,
+  backendRow,
+  ConfigSyntaxError,
+  configurationIfAny,
+  namesIn,
+  readRegularFile,
+  statIfAny,
   type ModelConfig,
 } from '../../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
 import { asServerError } from '../../native/errors.js'
 import {
-  inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings,
+  inspectModel,
+  inspectRepositories,
+  type InspectedModel,
+  type RepositorySettings,
 } from '../../repository/index.js'
 import { libraryBackends } from '../../repository/libraries.js'
 import { withPythonBackend } from '../../repository/python_backends.js'
@@ -44,7 +54,10 @@ function packagesOfModules(): Map<string, string> {
 
 /** Judges every model of a repository, or the one model in the directory. */
 export async function judgeRepository(
-  path: string, isModel: boolean, settings: RepositorySettings, findings: Findings,
+  path: string,
+  isModel: boolean,
+  settings: RepositorySettings,
+  findings: Findings,
 ): Promise<Needs> {
   // Groups that want a GPU get a finding of their own here.
   const lenient: RepositorySettings = { ...settings, gpuFallback: 'cpu' }
@@ -62,11 +75,15 @@ export async function judgeRepository(
   const libraries = new Set(libraryBackends(settings).map(({ name }) => name))
   const absentOf: AbsentOf = (config) =>
     withPythonBackend(config, settings.backendDirectory).codeDirectory === null && !libraries.has(config.backend)
-      ? absentBackend(backendMeant(config.backend) ?? '') : null
+      ? absentBackend(backendMeant(config.backend) ?? '')
+      : null
   for (const model of models) gpus = judgeModel(model, absentOf, findings) || gpus
   const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length
   return {
-    gpus, python: models.some(({ config }) => runsInPython(config?.backend ?? '')), models: models.length, absent,
+    gpus,
+    python: models.some(({ config }) => runsInPython(config?.backend ?? '')),
+    models: models.length,
+    absent,
   }
 }
 
@@ -105,7 +122,10 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
         findings.add({ path: error.path, line: error.line }, subject, 'change', behind(error.reason, error.hint))
       else if (/^unable to find backend library for backend .*configuration\.$/.test(message))
         findings.fact(
-          placeOfText(message), subject, 'unknownBackend', `no library of backend '${config?.backend ?? ''}' was found`,
+          placeOfText(message),
+          subject,
+          'unknownBackend',
+          `no library of backend '${config?.backend ?? ''}' was found`,
         )
       else if (message.startsWith("unable to find 'libtritonrepoagent_"))
         findings.fact(where('model_repository_agents'), subject, 'unknownAgent', message)
@@ -130,15 +150,21 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   if (devices === 'only') findings.fact(where('instance_group'), subject, 'plan')
   else if (wantsGpu) {
     const name =
-      devices === 'cpu' ? 'cpuKinds' : devices === 'never' ? 'cpuAnyway'
-        : providers.length > 0 ? 'gpuInstances' : 'gpuOfCode'
+      devices === 'cpu'
+        ? 'cpuKinds'
+        : devices === 'never'
+          ? 'cpuAnyway'
+          : providers.length > 0
+            ? 'gpuInstances'
+            : 'gpuOfCode'
     findings.fact(where('instance_group'), `${subject}: instance_group`, name, 'wants a GPU')
   }
   const choice = config.schedulingChoice
   if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n) {
     findings.fact(
       where('max_queue_delay_microseconds'),
-      `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`, 'delay',
+      `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`,
+      'delay',
     )
   }
   if (choice.case === 'sequenceBatching') {
@@ -159,7 +185,10 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
 }
 
 function judgePython(
-  config: ModelConfig, { key, directories, versions }: InspectedModel, where: Where, findings: Findings,
+  config: ModelConfig,
+  { key, directories, versions }: InspectedModel,
+  where: Where,
+  findings: Findings,
 ): void {
   const subject = `model ${key}`
   const [directory = ''] = directories
@@ -168,7 +197,8 @@ function judgePython(
     const isOther =
       /\.(?:tar|tgz|tbz2?|txz|zip|bz2|xz|zst)\b/.test(environment) && !/\.(?:tar\.gz|tgz)$/.test(environment)
     findings.fact(
-      where('EXECUTION_ENV_PATH'), `${subject}: EXECUTION_ENV_PATH: ${environment}`,
+      where('EXECUTION_ENV_PATH'),
+      `${subject}: EXECUTION_ENV_PATH: ${environment}`,
       isOther ? 'environmentFormat' : 'environment',
     )
   }
@@ -179,7 +209,9 @@ function judgePython(
   const [known, packages] = [packagesOfModules(), new Set<string>()]
   for (const version of versions) {
     const path = join(
-      directory, String(version), config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename,
+      directory,
+      String(version),
+      config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename,
     )
     if (statIfAny(path)?.isFile() !== true) continue
     let code: string
@@ -194,7 +226,9 @@ function judgePython(
     const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
     if (gpu >= 0)
       findings.fact(
-        { path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode',
+        { path, line: gpu + 1 },
+        `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`,
+        'gpuCode',
       )
   }
   addPackages([...new Set(['numpy', ...[...packages].sort()])], subject, where, findings)
@@ -202,7 +236,9 @@ function judgePython(
 
 function addPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
   findings.add(
-    { ...where(''), line: 0 }, `${subject}: Python`, 'same',
+    { ...where(''), line: 0 },
+    `${subject}: Python`,
+    'same',
     `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`,
   )
 }

@@ -54,13 +54,17 @@ export function judgeWrappers(words: readonly Located[], inImage: boolean, findi
     if (!WRAPPERS.has(nameOf(text))) continue
     if (SPREADERS.test(text))
       findings.add(
-        at, text, 'change',
+        at,
+        text,
+        'change',
         'starts processes that share one model, as TensorRT-LLM wants it, which is not in this release: ' +
           'start the server without it',
       )
     else if (inImage && NOT_IN_IMAGES.test(text))
       findings.add(
-        at, text, 'change',
+        at,
+        text,
+        'change',
         'is not in the image: leave it ' +
           `out${/numactl/.test(text) ? '; --cpuset-cpus and --cpuset-mems of docker run do the same' : ''}`,
       )

@@ -44,7 +44,10 @@ function sorted(list: readonly Finding[]): Finding[] {
 }
 
 function text(
-  list: readonly Finding[], starts: readonly Start[], diffs: readonly string[], edits: readonly Edit[],
+  list: readonly Finding[],
+  starts: readonly Start[],
+  diffs: readonly string[],
+  edits: readonly Edit[],
   { counts, dropped }: Findings,
 ): string {
   const lines: string[] = []
@@ -68,7 +71,8 @@ function text(
     lines.push('', 'Changes:', ...diffs.map((diff) => diff.split('\n').map(printable).join('\n').trimEnd()))
   // The report must list changes that the diff lacks.
   const byHand =
-    diffs.length === 0 ? []
+    diffs.length === 0
+      ? []
       : list.filter(({ at, verdict }) => verdict === 'change' && !edits.some((edit) => touches(edit, at)))
   if (byHand.length > 0) {
     const places = [
@@ -80,7 +84,8 @@ function text(
   }
   if (dropped > 0) lines.push('', `${dropped} more findings are not shown`)
   lines.push(
-    '', ORDER.map((verdict) => `${counts[verdict]} ${verdict === 'differs' ? 'differ' : VERDICTS[verdict]}`).join(', '),
+    '',
+    ORDER.map((verdict) => `${counts[verdict]} ${verdict === 'differs' ? 'differ' : VERDICTS[verdict]}`).join(', '),
   )
   return `${lines.join('\n').replace(/^\n/, '')}\n`
 }

@@ -24,13 +24,18 @@ const CARRIED_MAX = 5
  * @throws {ShellError} above a limit
  */
 export function readScript(
-  text: string, path: string, directory: string, findings: Findings, replacement: string | null = null,
+  text: string,
+  path: string,
+  directory: string,
+  findings: Findings,
+  replacement: string | null = null,
 ): Found[] {
   judgePulls(text, path, findings, replacement)
   return readCommands(
     text,
     new Map([
-      ['PWD', directory], ['HOME', process.env['HOME'] ?? '~']
+      ['PWD', directory],
+      ['HOME', process.env['HOME'] ?? '~'],
     ]),
     { path, line: 1 },
     directory,
@@ -70,7 +75,11 @@ function judgePulls(text: string, path: string, findings: Findings, replacement:
 }
 
 function readCommands(
-  text: string, variables: Map<string, string>, { path, line: from }: At, directory: string, findings: Findings,
+  text: string,
+  variables: Map<string, string>,
+  { path, line: from }: At,
+  directory: string,
+  findings: Findings,
   depth: number,
 ): Found[] {
   const found: Found[] = []
@@ -78,14 +87,16 @@ function readCommands(
     const [program] = words
     const carried =
       program !== undefined && CARRIERS.test(program.text) && depth < CARRIED_MAX
-        ? words.find((word) => /\s/.test(word.text) && /triton/i.test(word.text)) : undefined
+        ? words.find((word) => /\s/.test(word.text) && /triton/i.test(word.text))
+        : undefined
     if (carried !== undefined)
       found.push(...readCommands(carried.text, variables, { path, line: carried.line }, directory, findings, depth + 1))
     else
       found.push(
         ...readWords(
           words.map(({ text: word, line, written, isOpen }) => ({ text: word, written, isOpen, at: { path, line } })),
-          directory, findings,
+          directory,
+          findings,
         ),
       )
   }
@@ -100,7 +111,9 @@ export function readWords(words: readonly Located[], directory: string, findings
     if (isTriton(run.launch)) return [run]
     const { image, at } = run.launch
     findings.add(
-      at, `docker run ${image?.text ?? ''}`.trim(), 'same',
+      at,
+      `docker run ${image?.text ?? ''}`.trim(),
+      'same',
       image?.isOpen === true ? 'its image is known when it runs: left alone' : 'is not Triton: left alone',
     )
     return []
@@ -110,7 +123,9 @@ export function readWords(words: readonly Located[], directory: string, findings
   const launcher = words.find(({ text }) => /launch_triton_server/.test(text))
   if (launcher !== undefined) {
     findings.add(
-      launcher.at, words.map(({ text }) => text).join(' '), 'differs',
+      launcher.at,
+      words.map(({ text }) => text).join(' '),
+      'differs',
       'starts servers by a program of its own: give doctor the command line that it makes',
     )
     return []

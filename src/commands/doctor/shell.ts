@@ -54,7 +54,21 @@ const BLANK = /[ \t\r]/
 const NAME = /[A-Za-z_][A-Za-z0-9_]*/y
 /** Words before a command that are not its name. */
 const PREFIXES = new Set([
-  'if', 'then', 'else', 'elif', 'do', 'while', 'until', '!', '{', '}', 'exec', 'nohup', 'sudo', 'time', 'env'
+  'if',
+  'then',
+  'else',
+  'elif',
+  'do',
+  'while',
+  'until',
+  '!',
+  '{',
+  '}',
+  'exec',
+  'nohup',
+  'sudo',
+  'time',
+  'env',
 ])
 /** Words before assignments that set no environment of a command. */
 const DECLARATIONS = new Set(['export', 'local', 'readonly', 'declare', 'typeset'])
@@ -126,7 +140,8 @@ class Reader {
       else if (!PREFIXES.has(text)) break
     }
     // In `KEY=1 tritonserver` the environment belongs to the command.
-    return start === words.length || declared ? words.slice(start)
+    return start === words.length || declared
+      ? words.slice(start)
       : [...words.slice(0, start).filter((word) => ASSIGNMENT.test(word.text)), ...words.slice(start)]
   }
 
@@ -429,7 +444,8 @@ class WordBuilder {
   words(written: string): Word[] {
     this.finish()
     const [only] = this.finished
-    return this.finished.length === 1 && only !== undefined && only.written === '' ? [{ ...only, written }]
+    return this.finished.length === 1 && only !== undefined && only.written === ''
+      ? [{ ...only, written }]
       : this.finished.map((word) => ({ ...word, written: word.written === '' ? word.text : word.written }))
   }
 

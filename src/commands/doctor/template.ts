@@ -31,7 +31,7 @@ export function withoutTemplates(text: string): PlainYaml {
   let first = 0
   let done = 0
   let lineStart = 0
-  for (let i = 0; i < templates.length; ) {
+  for (let i = 0; i < templates.length;) {
     const { from } = templates[i] ?? { from: 0 }
     for (
       let newline = text.indexOf('\n', lineStart);

@@ -37,8 +37,14 @@ export class Yaml {
   readonly #parent: Yaml | null
 
   constructor(
-    library: Library, node: Node, document: Document, lines: LineCounter, shared: FileState, path: string,
-    pair: Pair | null = null, parent: Yaml | null = null,
+    library: Library,
+    node: Node,
+    document: Document,
+    lines: LineCounter,
+    shared: FileState,
+    path: string,
+    pair: Pair | null = null,
+    parent: Yaml | null = null,
   ) {
     this.#library = library
     this.#node = node
@@ -124,7 +130,8 @@ export class Yaml {
   text(): string | null {
     if (!this.#library.isScalar(this.#node)) return null
     const { value, source } = this.#node
-    return value === null ? null
+    return value === null
+      ? null
       : withTemplates(typeof value === 'string' ? value : (source ?? String(value)), this.#shared.templates)
   }
 
@@ -142,7 +149,8 @@ export class Yaml {
       this.#follow()
       node = ((node as Alias).resolve(this.#document) as Node | undefined) ?? null
     }
-    return node === null ? null
+    return node === null
+      ? null
       : new Yaml(this.#library, node, this.#document, this.#lines, this.#shared, this.path, pair, this)
   }
 
@@ -173,7 +181,10 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
   try {
     // Positions in messages take longer than all the rest.
     const parsed = library.parseAllDocuments(text, {
-      lineCounter: lines, logLevel: 'silent', uniqueKeys: false, prettyErrors: false,
+      lineCounter: lines,
+      logLevel: 'silent',
+      uniqueKeys: false,
+      prettyErrors: false,
     })
     documents = Array.isArray(parsed) ? (parsed as Document[]) : []
   } catch (error) {

@@ -71,10 +71,16 @@ function readRequest({ rest, options }: ReturnType<typeof readArguments>): GenRe
   const [url, repository] = [given('url'), given('model-repository')]
   if ((url === null) === (repository === null))
     throw new CommandError('gen ts needs either --url=<http://host:port> or --model-repository=<path>')
-  const names = given('models')?.split(',').filter((name) => name !== '')
+  const names = given('models')
+    ?.split(',')
+    .filter((name) => name !== '')
   return {
-    remote: url === null ? null : remoteOf(url, given('header')), repository, models: names ?? null,
-    module: given('import'), out: given('out'), check: given('check'),
+    remote: url === null ? null : remoteOf(url, given('header')),
+    repository,
+    models: names ?? null,
+    module: given('import'),
+    out: given('out'),
+    check: given('check'),
   }
 }
 
@@ -115,9 +121,18 @@ function compare(file: string, models: readonly ModelDescription[], module: stri
   const [old, now] = [blocks(there), blocks(text)]
   const of = (names: string[], what: string) => (names.length === 0 ? [] : [`${what}: ${names.join(', ')}`])
   const lines = [
-    ...of([...now.keys()].filter((name) => !old.has(name)), 'not in the file'),
-    ...of([...old.keys()].filter((name) => !now.has(name)), 'no longer there'),
-    ...of([...now.keys()].filter((name) => old.has(name) && old.get(name) !== now.get(name)), 'changed'),
+    ...of(
+      [...now.keys()].filter((name) => !old.has(name)),
+      'not in the file',
+    ),
+    ...of(
+      [...old.keys()].filter((name) => !now.has(name)),
+      'no longer there',
+    ),
+    ...of(
+      [...now.keys()].filter((name) => old.has(name) && old.get(name) !== now.get(name)),
+      'changed',
+    ),
   ]
   process.stderr.write(`${file} and the models differ; make it again.\n${lines.map((line) => `  ${line}\n`).join('')}`)
   return 1

@@ -58,7 +58,9 @@ function isConfig(answer: unknown): answer is Config {
 
 async function readyModels(remote: Remote): Promise<string[]> {
   const rows = await ask(remote, '/v2/repository/index', {
-    method: 'POST', body: '{"ready":true}', advise: () => '; --models=A,B asks for these without an index',
+    method: 'POST',
+    body: '{"ready":true}',
+    advise: () => '; --models=A,B asks for these without an index',
   })
   const names = Array.isArray(rows) ? rows.map((row) => membersOf(row)['name']) : [null]
   if (!names.every((name) => typeof name === 'string'))
@@ -72,7 +74,8 @@ async function readyModels(remote: Remote): Promise<string[]> {
  * @throws {CommandError} naming the models that fail to load
  */
 export async function modelsOfRepository(
-  settings: ServerSettings, names: readonly string[] | null,
+  settings: ServerSettings,
+  names: readonly string[] | null,
 ): Promise<ModelDescription[]> {
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
   const chosen =
@@ -80,8 +83,15 @@ export async function modelsOfRepository(
   const repository = { ...settings.repository, ...chosen, loadModels: [...chosen.loadModels] }
   const server = await startServer(
     {
-      ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null,
-      requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository,
+      ...settings,
+      exitOnError: true,
+      http: null,
+      grpc: null,
+      metrics: null,
+      control: null,
+      requestLog: { ...settings.requestLog, access: '', audit: '' },
+      listenEarly: false,
+      repository,
     },
     quiet,
   )

@@ -25,19 +25,24 @@ export function typescriptOf(models: readonly ModelDescription[], module: string
 function model({ name, inputs, outputs, maxBatchSize, decoupled }: ModelDescription): string[] {
   const rows = maxBatchSize > 0 ? [`  /** The first dimension is the batch, of at most ${maxBatchSize}. */`] : []
   return [
-    ...rows, `  ${key(name)}: {`,
+    ...rows,
+    `  ${key(name)}: {`,
     ...members(
-      'inputs', inputs,
+      'inputs',
+      inputs,
       (input) =>
         `${key(input.name)}${input.optional ? '?' : ''}: ModelInput<${text(input.datatype)}, ${shape(input.shape)}>`,
     ),
     ...members('outputs', outputs, (output) => `${key(output.name)}: ${text(output.datatype)}`),
-    `    decoupled: ${decoupled}`, '  }'
+    `    decoupled: ${decoupled}`,
+    '  }',
   ]
 }
 
 function members(
-  name: string, tensors: readonly TensorDescription[], line: (tensor: TensorDescription) => string,
+  name: string,
+  tensors: readonly TensorDescription[],
+  line: (tensor: TensorDescription) => string,
 ): string[] {
   // An interface without members would accept anything.
   if (tensors.length === 0) return [`    ${name}: Record<never, never>`]

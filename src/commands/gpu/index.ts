@@ -22,7 +22,9 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
     for (const warning of warnings) process.stderr.write(`${warning}\n`)
     const visible = process.env['CUDA_VISIBLE_DEVICES'] ?? null
     const report = gpuReport({
-      visible, computeCapabilityMin: options.minSupportedComputeCapability, devices: listDevices(),
+      visible,
+      computeCapabilityMin: options.minSupportedComputeCapability,
+      devices: listDevices(),
       machine: listMachineDevices(visible),
       providers: findProviders(findOnnxRuntime(), onnxSettings(options.backendConfig)),
     })

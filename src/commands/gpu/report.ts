@@ -31,14 +31,20 @@ export interface GpuReport {
 }
 
 /** First driver that supports each CUDA. */
-const DRIVER_OF_CUDA: ReadonlyMap<number, number> = new Map([[11, 450], [12, 525], [13, 580]])
+const DRIVER_OF_CUDA: ReadonlyMap<number, number> = new Map([
+  [11, 450],
+  [12, 525],
+  [13, 580],
+])
 
 export function gpuReport({ visible, computeCapabilityMin, devices: list, machine, providers }: Found): GpuReport {
   const problems: string[] = []
   const notes: string[] = []
   const todo: GpuReport['todo'] = []
   const devices = list.devices.map((device) => ({
-    ...device, uuid: uuidOf(device, machine), isUsed: isEnough(device.computeCapability, computeCapabilityMin),
+    ...device,
+    uuid: uuidOf(device, machine),
+    isUsed: isEnough(device.computeCapability, computeCapabilityMin),
   }))
   const hidden = machine.devices
     .filter((one) => !list.devices.some((device) => isSame(device, one)))
@@ -67,7 +73,8 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
     problems.push(misfit)
     const driver = DRIVER_OF_CUDA.get(needs ?? 0)
     todo.push({
-      words: `install driver ${driver === undefined ? `of CUDA ${needs}` : `${driver} or later`}`, command: null,
+      words: `install driver ${driver === undefined ? `of CUDA ${needs}` : `${driver} or later`}`,
+      command: null,
     })
     if (needs === 13) {
       todo.push({
@@ -97,8 +104,15 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
     if (tensorrt.command !== undefined) todo.push({ words: 'for TensorRT', command: tensorrt.command })
   }
   return {
-    isUsable: problems.length === 0, driver: { version: machine.driverVersion, cuda: list.cudaVersion }, visible,
-    devices, hidden, providers, problems, notes, todo,
+    isUsable: problems.length === 0,
+    driver: { version: machine.driverVersion, cuda: list.cudaVersion },
+    visible,
+    devices,
+    hidden,
+    providers,
+    problems,
+    notes,
+    todo,
   }
 }
 
@@ -112,7 +126,8 @@ export function cudaOf({ cuda }: ProviderReport): number | null {
 }
 
 function fits(needs: number, driver: string): string | null {
-  return Number(driver.split('.')[0]) >= needs ? null
+  return Number(driver.split('.')[0]) >= needs
+    ? null
     : `the CUDA provider is built for CUDA ${needs}, and the driver is made for CUDA ${driver} at most`
 }
 

@@ -9,13 +9,17 @@ export function reportText(report: GpuReport): string {
   const { driver, devices, hidden, providers, problems, notes, todo } = report
   const lines = [
     ...entry('driver', [
-      driver.version === null && driver.cuda === null ? 'none'
+      driver.version === null && driver.cuda === null
+        ? 'none'
         : [driver.version, driver.cuda === null ? null : `for CUDA up to ${driver.cuda}`]
             .filter((one) => one !== null)
             .join(', '),
     ]),
     ...entry('devices', devices.length === 0 ? ['none'] : devices.map(deviceText)),
-    ...entry('hidden', hidden.map(({ uuid, name }) => `${name}, ${uuid}`)),
+    ...entry(
+      'hidden',
+      hidden.map(({ uuid, name }) => `${name}, ${uuid}`),
+    ),
     ...entry('ONNX Runtime', [
       [providers.release, providers.library].filter((one) => one !== undefined).join(', ') || 'none',
     ]),
@@ -27,7 +31,8 @@ export function reportText(report: GpuReport): string {
   if (notes.length > 0) lines.push('', 'Also:', ...notes.map((one) => `  ${one}`))
   if (todo.length > 0)
     lines.push(
-      '', 'To do:',
+      '',
+      'To do:',
       ...todo.flatMap(({ words, command }) => [`  ${words}`, ...(command === null ? [] : [`      ${command}`])]),
     )
   return `${lines.map(printable).join('\n')}\n`
@@ -38,13 +43,23 @@ function entry(name: string, texts: readonly string[]): string[] {
 }
 
 function deviceText({
-  ordinal, name, uuid, pciAddress, computeCapability, memoryBytes, peers, isUsed,
+  ordinal,
+  name,
+  uuid,
+  pciAddress,
+  computeCapability,
+  memoryBytes,
+  peers,
+  isUsed,
 }: GpuReport['devices'][number]): string {
   const facts = [
     name === '' ? 'a device without a name' : name,
-    computeCapability === null ? null
+    computeCapability === null
+      ? null
       : `compute capability ${computeCapability}${isUsed ? '' : ' (too low, not used)'}`,
-    memoryBytes === null ? null : `${(memoryBytes / 2 ** 30).toFixed(1)} GiB`, uuid, pciAddress,
+    memoryBytes === null ? null : `${(memoryBytes / 2 ** 30).toFixed(1)} GiB`,
+    uuid,
+    pciAddress,
     peers.length === 0 ? null : `reads the memory of ${peers.join(', ')}`,
   ]
   return `${ordinal}: ${facts.filter((one) => one !== null).join(', ')}`
@@ -54,6 +69,6 @@ function provider(name: string, { file, libraries }: GpuReport['providers']['cud
   if (file === undefined) return entry(name, ['no provider'])
   return entry(name, [
     `${file}${cuda === null ? '' : `, built for CUDA ${cuda}`}`,
-    ...libraries.map((one) => `  ${one.name}: ${one.file ?? (one.optional ? 'missing, optional' : 'missing')}`)
+    ...libraries.map((one) => `  ${one.name}: ${one.file ?? (one.optional ? 'missing, optional' : 'missing')}`),
   ])
 }

@@ -29,15 +29,24 @@ export async function run(program: string, args: readonly string[]): Promise<num
 function overviewText(program: string): string {
   const usual = USUAL.flatMap((name) => TABLE.filter((flag) => flag.name === name))
   return lines([
-    `Usage: ${program} [serve] --model-repository=<path> [options]`, `       ${program} COMMAND ...`, '',
+    `Usage: ${program} [serve] --model-repository=<path> [options]`,
+    `       ${program} COMMAND ...`,
+    '',
     'Serves models over the network API of Triton Inference Server: HTTP on port 8000, gRPC on 8001,',
-    'metrics on 8002.', '', 'Commands:',
-    ...COMMANDS.flatMap(({ name, meaning }) => entry(name, firstSentence(meaning))), '', 'Usual options:',
+    'metrics on 8002.',
+    '',
+    'Commands:',
+    ...COMMANDS.flatMap(({ name, meaning }) => entry(name, firstSentence(meaning))),
+    '',
+    'Usual options:',
     ...usual.flatMap((flag) => [
-      `  --${flag.name}${placeholder(flag)}`, ...indented(describe({ ...flag, meaning: firstSentence(flag.meaning) }))
+      `  --${flag.name}${placeholder(flag)}`,
+      ...indented(describe({ ...flag, meaning: firstSentence(flag.meaning) })),
     ]),
-    '', `More options by topic, printed by "${program} help TOPIC":`,
-    ...TOPICS.flatMap(({ name, about }) => entry(name, about)), ...entry('all', 'every option')
+    '',
+    `More options by topic, printed by "${program} help TOPIC":`,
+    ...TOPICS.flatMap(({ name, about }) => entry(name, about)),
+    ...entry('all', 'every option'),
   ])
 }
 
@@ -59,8 +68,11 @@ function commandText(program: string, command: Command): string {
     ...(options.length === 0 ? [] : ['', 'Options:']),
     ...options.flatMap((option) => {
       const value =
-        option.value === undefined ? ''
-          : option.isValueOptional === true ? `[=<${option.value}>]` : `=<${option.value}>`
+        option.value === undefined
+          ? ''
+          : option.isValueOptional === true
+            ? `[=<${option.value}>]`
+            : `=<${option.value}>`
       return [`  --${option.name}${value}`, ...indented(option.meaning)]
     }),
     ...(takesFlags === true ? ['', `It takes the options of the server, too: ${program} help`] : []),

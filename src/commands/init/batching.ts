@@ -64,7 +64,8 @@ export function whyNotByGraph({ input, output }: ModelIoConfig, file: OnnxFile |
   // Outputs may have names of their own, which the trial checks. They may not have that of another dimension.
   const inner = new Set(input.flatMap(({ name }) => symbols(name).slice(1)).filter((symbol) => symbol !== ''))
   const moved = output.find(({ name }) => symbols(name)[0] !== first?.symbol && inner.has(symbols(name)[0] ?? ''))
-  return moved === undefined ? null
+  return moved === undefined
+    ? null
     : `the first dimension of ${moved.name} is another one, '${symbols(moved.name)[0] ?? ''}'`
 }
 
@@ -92,8 +93,10 @@ export function batchedConfig(config: ModelIoConfig, rows: number): ModelIoConfi
   return { ...config, max_batch_size: rows, input: inner(config.input), output: inner(config.output) }
 }
 
-const shapeOf = ({ dims: [, ...dims] }: TensorConfig, rows: number, size: number): number[] =>
-  [rows, ...dims.map((dim) => (dim === -1 ? size : dim))]
+const shapeOf = ({ dims: [, ...dims] }: TensorConfig, rows: number, size: number): number[] => [
+  rows,
+  ...dims.map((dim) => (dim === -1 ? size : dim)),
+]
 
 type Inputs = Record<string, InputTensor>
 
@@ -107,10 +110,19 @@ function inputsOf({ input }: ModelIoConfig, rows: number, size: number): Inputs 
 /** Some rows of inputs. */
 function rowsOf(inputs: Inputs, from: number, to: number): Inputs {
   return Object.fromEntries(
-    Object.entries(inputs).map(([name, { data, shape: [rows = 1, ...rest], datatype }]) => {
-      const width = data.length / rows
-      return [name, { data: data.slice(from * width, to * width), shape: [to - from, ...rest], datatype }]
-    }),
+    Object.entries(inputs).map(
+      ([
+        name,
+        {
+          data,
+          shape: [rows = 1, ...rest],
+          datatype,
+        },
+      ]) => {
+        const width = data.length / rows
+        return [name, { data: data.slice(from * width, to * width), shape: [to - from, ...rest], datatype }]
+      },
+    ),
   )
 }
 
@@ -135,8 +147,10 @@ async function whyDependent(model: Model, config: ModelIoConfig, size: number): 
         const of = single[row] as (typeof single)[number]
         const difference = differenceOf(datatype, data.slice(row * width, (row + 1) * width), of.data)
         if (difference > (datatype.endsWith('16') ? DIFFERENCE_MAX_16 : isFloat(datatype) ? DIFFERENCE_MAX : 0))
-          return `rows depend on each other: in a batch of ${count}, ${name} differs from a row alone by ` +
+          return (
+            `rows depend on each other: in a batch of ${count}, ${name} differs from a row alone by ` +
             `${(difference * 100).toPrecision(2)} % of its greatest value`
+          )
       }
     }
   }
@@ -211,7 +225,9 @@ const shownRate = (rate: number): string => (rate < 100 ? rate.toPrecision(2) : 
 
 /** Time of all runs of the model so far. */
 function inferNs(model: Model): number {
-  const { model_stats: [stats] } = model.statistics() as {
+  const {
+    model_stats: [stats],
+  } = model.statistics() as {
     model_stats: { inference_stats: { compute_infer: { ns: number } } }[]
   }
   return stats?.inference_stats.compute_infer.ns ?? 0

@@ -13,17 +13,28 @@ export function onnxConfigText(config: ModelIoConfig, why: string | null): strin
   const isState = (tensor: TensorConfig): boolean => states.some((pair) => Object.values(pair).includes(tensor))
   const lines = [
     '# Written by `nereid init`. Inputs and outputs are what the model file says of itself; a dim of -1 is any size.',
-    `name: ${quoted(config.name)}`, `backend: ${quoted(config.backend)}`, `max_batch_size: ${config.max_batch_size}`,
-    ...tensors('input', config.input.filter((one) => !isState(one))),
-    ...tensors('output', config.output.filter((one) => !isState(one)))
+    `name: ${quoted(config.name)}`,
+    `backend: ${quoted(config.backend)}`,
+    `max_batch_size: ${config.max_batch_size}`,
+    ...tensors(
+      'input',
+      config.input.filter((one) => !isState(one)),
+    ),
+    ...tensors(
+      'output',
+      config.output.filter((one) => !isState(one)),
+    ),
   ]
   if (states.length > 0) {
     lines.push(...sequenceText(states))
   } else if (config.max_batch_size > 0) {
     lines.push(
-      '', '# Requests that wait at the same time run together, up to max_batch_size rows.',
-      ...(why === null ? [] : wrapped(`Tried: ${why}.`)), 'dynamic_batching { }',
-      '# To wait a moment for more of them:', '# dynamic_batching { max_queue_delay_microseconds: 100 }',
+      '',
+      '# Requests that wait at the same time run together, up to max_batch_size rows.',
+      ...(why === null ? [] : wrapped(`Tried: ${why}.`)),
+      'dynamic_batching { }',
+      '# To wait a moment for more of them:',
+      '# dynamic_batching { max_queue_delay_microseconds: 100 }',
     )
   } else if (why !== null) {
     lines.push('', ...wrapped(`Requests do not run together in batches: ${why}.`))
@@ -31,8 +42,10 @@ export function onnxConfigText(config: ModelIoConfig, why: string | null): strin
       lines.push('# `nereid init --batch --force` writes this file for batches all the same.')
   }
   lines.push(
-    '', '# To run as many requests (or batches) at the same time as there are instances:',
-    '# instance_group [ { count: 2 kind: KIND_CPU } ]', '',
+    '',
+    '# To run as many requests (or batches) at the same time as there are instances:',
+    '# instance_group [ { count: 2 kind: KIND_CPU } ]',
+    '',
   )
   return lines.join('\n')
 }
@@ -50,9 +63,11 @@ function wrapped(text: string): string[] {
 /** The server keeps the state between the requests of a sequence; the first one finds zeros. */
 function sequenceText(states: readonly StatePair[]): string[] {
   return [
-    '', '# By their names, these outputs are inputs of the next request. The server keeps them for each sequence:',
+    '',
+    '# By their names, these outputs are inputs of the next request. The server keeps them for each sequence:',
     '# requests have a sequence_id, the first sequence_start, the last sequence_end. A dim of any size is 1 at first.',
-    'sequence_batching {', '  state [',
+    'sequence_batching {',
+    '  state [',
     states
       .map(({ input: { name, data_type, dims }, output }) => {
         const first = dims.map((dim) => (dim === -1 ? 1 : dim)).join(', ')
@@ -63,26 +78,37 @@ function sequenceText(states: readonly StatePair[]): string[] {
         )
       })
       .join(',\n'),
-    '  ]', '}'
+    '  ]',
+    '}',
   ]
 }
 
 /** The configuration of a Python model; without tensors its code declares them. */
 export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' | 'output'> | null): string {
-  const declared = io === null
-    ? [
-        '# Inputs and outputs, unless auto_complete_config in model.py says them:',
-        '# input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
-        '# output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
-      ]
-    : ['max_batch_size: 0', ...tensors('input', io.input), ...tensors('output', io.output)]
+  const declared =
+    io === null
+      ? [
+          '# Inputs and outputs, unless auto_complete_config in model.py says them:',
+          '# input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
+          '# output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
+        ]
+      : ['max_batch_size: 0', ...tensors('input', io.input), ...tensors('output', io.output)]
   return [
-    '# Written by `nereid init`. A dim of -1 is any size.', `name: ${quoted(name)}`, 'backend: "python"', ...declared,
-    '', '# Requests come together in one call of execute when the first dimension is the batch:',
-    '# max_batch_size: 8 (and dims without that dimension)', '# dynamic_batching { }', '',
-    '# To run in two processes at the same time:', '# instance_group [ { count: 2 kind: KIND_CPU } ]', '',
+    '# Written by `nereid init`. A dim of -1 is any size.',
+    `name: ${quoted(name)}`,
+    'backend: "python"',
+    ...declared,
+    '',
+    '# Requests come together in one call of execute when the first dimension is the batch:',
+    '# max_batch_size: 8 (and dims without that dimension)',
+    '# dynamic_batching { }',
+    '',
+    '# To run in two processes at the same time:',
+    '# instance_group [ { count: 2 kind: KIND_CPU } ]',
+    '',
     '# What the code reads from args["model_config"]:',
-    '# parameters { key: "threshold" value { string_value: "0.5" } }', ''
+    '# parameters { key: "threshold" value { string_value: "0.5" } }',
+    '',
   ].join('\n')
 }
 
@@ -97,20 +123,28 @@ export function pytorchConfigText(name: string, script: TorchScript | null): str
   const [known, unknown] = [lists(true), lists(false)]
   const hints = [
     ...(known === '' ? [] : [`# The ${known} are those of the file. It has no datatypes and dims: fill them in.`]),
-    ...(unknown === '' ? []
+    ...(unknown === ''
+      ? []
       : [
           `# The file does not say its ${unknown}: fill them in.`,
           '# Names are arguments of `forward`, or end in __ and their index; an output ends in the index of the ' +
-            'value that is returned.'
+            'value that is returned.',
         ]),
-    '# TYPE_FP32 and dims: [ -1 ] are placeholders. A dim of -1 is any size.'
+    '# TYPE_FP32 and dims: [ -1 ] are placeholders. A dim of -1 is any size.',
   ]
   return [
-    '# Written by `nereid init`.', ...hints, `name: ${quoted(name)}`, 'backend: "pytorch"', 'max_batch_size: 0',
+    '# Written by `nereid init`.',
+    ...hints,
+    `name: ${quoted(name)}`,
+    'backend: "pytorch"',
+    'max_batch_size: 0',
     ...tensors('input', placeholders(inputs ?? [['INPUT__0', false]])),
-    ...tensors('output', placeholders(outputs ?? [['OUTPUT__0', false]])), ...BATCHING, '',
+    ...tensors('output', placeholders(outputs ?? [['OUTPUT__0', false]])),
+    ...BATCHING,
+    '',
     '# Threads of an operator, for all instances by themselves:',
-    '# parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "4" } }', ''
+    '# parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "4" } }',
+    '',
   ].join('\n')
 }
 
@@ -119,9 +153,14 @@ export function planConfigText(name: string): string {
   return [
     '# Written by `nereid init`. Inputs and outputs are not read from a TensorRT plan: fill them in.',
     '# `polygraphy inspect model PLAN`, with the TensorRT that made it, prints names, datatypes and dims.',
-    '# A dim of -1 is any size.', `name: ${quoted(name)}`, 'backend: "tensorrt"', 'max_batch_size: 0',
-    ...tensors('input', placeholders([['INPUT', false]])), ...tensors('output', placeholders([['OUTPUT', false]])),
-    ...BATCHING, ''
+    '# A dim of -1 is any size.',
+    `name: ${quoted(name)}`,
+    'backend: "tensorrt"',
+    'max_batch_size: 0',
+    ...tensors('input', placeholders([['INPUT', false]])),
+    ...tensors('output', placeholders([['OUTPUT', false]])),
+    ...BATCHING,
+    '',
   ].join('\n')
 }
 
@@ -129,8 +168,11 @@ export function planConfigText(name: string): string {
 export function vllmConfigText(name: string): string {
   return [
     '# Written by `nereid init`. The engine has its arguments in model.json, and forms its own batches.',
-    `name: ${quoted(name)}`, 'backend: "vllm"', '# vLLM chooses the devices.',
-    'instance_group [ { count: 1 kind: KIND_MODEL } ]', ''
+    `name: ${quoted(name)}`,
+    'backend: "vllm"',
+    '# vLLM chooses the devices.',
+    'instance_group [ { count: 1 kind: KIND_MODEL } ]',
+    '',
   ].join('\n')
 }
 
@@ -138,32 +180,41 @@ const placeholders = (named: readonly NamedTensor[]): TensorConfig[] =>
   named.map(([name, isStrings]) => ({ name, data_type: isStrings ? 'TYPE_STRING' : 'TYPE_FP32', dims: [-1] }))
 
 const BATCHING = [
-  '', '# When the first dimension of all of them is the batch, leave it out of dims, and let requests run together:',
-  '# max_batch_size: 8', '# dynamic_batching { }'
+  '',
+  '# When the first dimension of all of them is the batch, leave it out of dims, and let requests run together:',
+  '# max_batch_size: 8',
+  '# dynamic_batching { }',
 ]
 
 /** The configuration of a model that could not be loaded; its file declares the rest. */
 export function unreadConfigText(name: string, backend: string): string {
   return [
     '# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.',
-    `name: ${quoted(name)}`, `backend: ${quoted(backend)}`, ''
+    `name: ${quoted(name)}`,
+    `backend: ${quoted(backend)}`,
+    '',
   ].join('\n')
 }
 
 /** The configuration of trees. The server fills in input and output, since the output depends on the parameters. */
 export function treesConfigText(name: string, { type, isClassifier }: TreesFile, batch: number): string {
   const more = [
-    `max_batch_size: ${batch}`, `parameters { key: "model_type" value { string_value: ${quoted(type)} } }`, '',
+    `max_batch_size: ${batch}`,
+    `parameters { key: "model_type" value { string_value: ${quoted(type)} } }`,
+    '',
     '# true: the answer is a class. false: it is what the framework predicts, which of a classifier is its ' +
       'probabilities.',
     `parameters { key: "is_classifier" value { string_value: "${isClassifier}" } }`,
     ...(isClassifier
       ? [
           '# For the probability of each class instead of a class:',
-          '# parameters { key: "predict_proba" value { string_value: "true" } }'
+          '# parameters { key: "predict_proba" value { string_value: "true" } }',
         ]
       : []),
-    '', '# Requests that wait at the same time run together, up to max_batch_size rows.', 'dynamic_batching { }', ''
+    '',
+    '# Requests that wait at the same time run together, up to max_batch_size rows.',
+    'dynamic_batching { }',
+    '',
   ]
   return unreadConfigText(name, 'fil') + more.join('\n')
 }

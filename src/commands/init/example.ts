@@ -16,7 +16,8 @@ const ELEMENTS_MAX = 4 << 20
 
 /** FP16 and BF16 have no JSON form: their bytes follow the JSON (docs/spec/protocol.md 1.12.3). */
 const BINARY_BYTES: ReadonlyMap<string, number> = new Map([
-  ['TYPE_FP16', 2], ['TYPE_BF16', 2]
+  ['TYPE_FP16', 2],
+  ['TYPE_BF16', 2],
 ])
 
 /** A part of a body: text, a repeated element, or zero bytes. */
@@ -89,7 +90,11 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
 export function jsonExample(path: string, body: object): Example {
   const text = JSON.stringify(body)
   return {
-    path, body: Buffer.from(text), headerBytes: null, binaryOutputs: [], filledIn: [],
+    path,
+    body: Buffer.from(text),
+    headerBytes: null,
+    binaryOutputs: [],
+    filledIn: [],
     curl: (origin) => `curl -sS ${shellWord(`${origin}${path}`)} -d ${shellWord(text)}`,
   }
 }

@@ -8,22 +8,24 @@ const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: s
   [
     /\.safetensors$|^pytorch_model\.bin$/i,
     'has weights and no graph: export the model of its directory to ONNX and name what that writes',
-    (file) => `optimum-cli export onnx --model ${shellWord(dirname(file))} onnx`
+    (file) => `optimum-cli export onnx --model ${shellWord(dirname(file))} onnx`,
   ],
   [
-    KERAS.ends, 'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name that',
+    KERAS.ends,
+    'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name that',
     (file, onnx) =>
       `python -c ${shellWord(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`,
   ],
   [
-    /\.tflite$/i, 'is a model of TensorFlow Lite: convert it to ONNX and name that file',
-    (file, onnx) => `python -m tf2onnx.convert --opset 18 --tflite ${shellWord(file)} --output ${shellWord(onnx)}`
+    /\.tflite$/i,
+    'is a model of TensorFlow Lite: convert it to ONNX and name that file',
+    (file, onnx) => `python -m tf2onnx.convert --opset 18 --tflite ${shellWord(file)} --output ${shellWord(onnx)}`,
   ],
   [
     GRAPHDEF.ends,
     'is a GraphDef of TensorFlow: make a SavedModel of it, with the names of its inputs and outputs, and ' +
       'name that directory',
-    () => ''
+    () => '',
   ],
   [/^rank\d+\.engine$/i, `is an engine of TensorRT-LLM: ${absentBackend('tensorrtllm') ?? ''}`, () => ''],
   [
@@ -35,18 +37,20 @@ const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: s
         `model.save_model("${stem}.json")              # XGBoost`,
         `model.booster_.save_model("${stem}.txt")      # LightGBM`,
         `model.save_model("${onnx}", format="onnx")    # CatBoost`,
-        `open("${onnx}", "wb").write(skl2onnx.to_onnx(model, X[:1]).SerializeToString())    # scikit-learn`
+        `open("${onnx}", "wb").write(skl2onnx.to_onnx(model, X[:1]).SerializeToString())    # scikit-learn`,
       ].join('\n')
     },
   ],
   [
-    /\.cbm$/i, 'is a model of CatBoost: save it as ONNX and name that file',
-    (file, onnx) => `model = CatBoost().load_model("${file}"); model.save_model("${onnx}", format="onnx")`
+    /\.cbm$/i,
+    'is a model of CatBoost: save it as ONNX and name that file',
+    (file, onnx) => `model = CatBoost().load_model("${file}"); model.save_model("${onnx}", format="onnx")`,
   ],
   [
     /\.gg(?:uf|ml)$/i,
     'has weights for llama.cpp, whose llama-server (or Ollama) runs it. Here the backend vllm runs the model from ' +
-      'its safetensors: name a model.json with {"model": "DIRECTORY"}', () => ''
+      'its safetensors: name a model.json with {"model": "DIRECTORY"}',
+    () => '',
   ],
 ]
 

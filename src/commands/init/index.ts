@@ -20,14 +20,25 @@ import { printable } from '../../cli/output.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { batchedConfig, tryBatches, whyNotByGraph, type Batching } from './batching.js'
 import {
-  onnxConfigText, planConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText,
+  onnxConfigText,
+  planConfigText,
+  pythonConfigText,
+  pytorchConfigText,
+  treesConfigText,
+  unreadConfigText,
   vllmConfigText,
 } from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
 import {
-  exportFolder, isTextFolder, textConfigText, textExample, textFiles, textFolder, type TextPlan,
+  exportFolder,
+  isTextFolder,
+  textConfigText,
+  textExample,
+  textFiles,
+  textFolder,
+  type TextPlan,
 } from './text.js'
 import { Staging, dataFile, filesBelow, isFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
@@ -48,8 +59,7 @@ const NAMED_MAX = 20
 
 export interface Plan {
   name: string
-  kind: 'fil' | 'javascript' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow' | 'tensorrt' | 'text'
-    | 'vllm'
+  kind: 'fil' | 'javascript' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow' | 'tensorrt' | 'text' | 'vllm'
   files: ModelFile[]
   /** The path that the user gave. */
   source: string
@@ -117,19 +127,26 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
   const code = stat.isDirectory() ? CODE.find(({ name }) => isFile(join(path, name))) : undefined
   if (code !== undefined)
     return {
-      name: named(nameOf(path)), kind: code.kind,
-      files: filesBelow(path, source, (file) => (file === 'config.pbtxt' ? file : join('1', file))), source,
+      name: named(nameOf(path)),
+      kind: code.kind,
+      files: filesBelow(path, source, (file) => (file === 'config.pbtxt' ? file : join('1', file))),
+      source,
     }
   const saved = SAVED_MODEL.includes(basename(path)) ? dirname(path) : path
   if (isDirectory(saved) && readdirSync(saved).some((name) => SAVED_MODEL.includes(name)))
     return {
-      name: named(nameOf(saved)), kind: 'tensorflow',
-      files: filesBelow(saved, source, (file) => join('1', SAVED_NAME, file)), source,
+      name: named(nameOf(saved)),
+      kind: 'tensorflow',
+      files: filesBelow(saved, source, (file) => join('1', SAVED_NAME, file)),
+      source,
     }
   if (isTextFolder(path)) {
     const { text, graph } = textFolder(path, source, options.get('file'), invocation(program))
     const graphs = [graph, ...dataOf(graph, join(source, relative(path, graph)))]
-    const files = textFiles(path, graphs.map((file) => relative(path, file)))
+    const files = textFiles(
+      path,
+      graphs.map((file) => relative(path, file)),
+    )
     return { name: named(nameOf(path)), kind: 'text', files, source, text }
   }
   const file = stat.isDirectory() ? modelIn(path, source) : path
@@ -157,10 +174,11 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
   requireRegular(file)
   if (SERVED.test(file)) {
     const parts = [
-      file, ...(OPENVINO.test(file) ? ['.bin', '.BIN'] : [])
+      file,
+      ...(OPENVINO.test(file) ? ['.bin', '.BIN'] : [])
         .map((end) => file.replace(OPENVINO, end))
         .filter(isFile)
-        .slice(0, 1)
+        .slice(0, 1),
     ]
     for (const part of parts) {
       // Weights without bytes belong to a graph without constants.
@@ -169,8 +187,10 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
     }
     if (OPENVINO.test(file))
       return {
-        name: named(nameOf(file)), kind: 'openvino',
-        files: parts.map((from) => ({ from, to: `1/model${endingOf(from)}` })), source,
+        name: named(nameOf(file)),
+        kind: 'openvino',
+        files: parts.map((from) => ({ from, to: `1/model${endingOf(from)}` })),
+        source,
       }
     const kind = PLAN.test(file) ? 'tensorrt' : 'pytorch'
     const [usual, ...others] = (backendRow(kind)?.files ?? []).map(({ name }) => name)
@@ -181,7 +201,11 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
   const data = dataOf(file, shown).map((from) => ({ from, to: join('1', relative(dirname(file), from)) }))
   const beside = stat.isDirectory() ? TOKENIZERS.filter((name) => isFile(join(path, name))) : []
   return {
-    name: named(nameOf(file)), kind: 'onnx', files: [{ from: file, to: '1/model.onnx' }, ...data], source, beside,
+    name: named(nameOf(file)),
+    kind: 'onnx',
+    files: [{ from: file, to: '1/model.onnx' }, ...data],
+    source,
+    beside,
   }
 }
 
@@ -226,7 +250,8 @@ const LORA = 'multi_lora.json'
 
 /** Names of a version's model in any backend: file or directory. */
 const MODEL_FILES = BACKENDS.flatMap(({ files = [], chosen = {} }) => [
-  ...files.map(({ name }) => name), ...Object.values(chosen)
+  ...files.map(({ name }) => name),
+  ...Object.values(chosen),
 ])
 
 /** Files of a Hugging Face export that prepare the model's inputs. */
@@ -238,11 +263,13 @@ const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.js
  */
 function modelIn(directory: string, source: string): string {
   for (const name of ['model.onnx', 'onnx/model.onnx']) if (isFile(join(directory, name))) return join(directory, name)
-  const names = ['', 'onnx'].flatMap((below) => (isDirectory(join(directory, below))
+  const names = ['', 'onnx'].flatMap((below) =>
+    isDirectory(join(directory, below))
       ? readdirSync(join(directory, below))
           .filter((name) => name.endsWith('.onnx'))
           .map((name) => join(below, name))
-      : []))
+      : [],
+  )
   const [only] = names
   if (only !== undefined && names.length === 1) return join(directory, only)
   if (only !== undefined)
@@ -251,12 +278,15 @@ function modelIn(directory: string, source: string): string {
     )
   const [served, ...more] = readdirSync(directory).filter((name) => SERVED.test(name))
   if (served !== undefined && more.length === 0) return join(directory, served)
-  const [trees, ...others] =
-    Object.values(backendRow('fil')?.chosen ?? {}).filter((name) => isFile(join(directory, name)))
+  const [trees, ...others] = Object.values(backendRow('fil')?.chosen ?? {}).filter((name) =>
+    isFile(join(directory, name)),
+  )
   if (served === undefined && trees !== undefined && others.length === 0) return join(directory, trees)
   const engine = join(directory, 'model.json')
   if (isFile(engine) && isEngine(engine)) return engine
-  const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
+  const other = readdirSync(directory)
+    .sort()
+    .find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
   throw new CommandError(
     `${source} has no model.py; name a .onnx file, a directory with a model.onnx, a model.py, a model.ts or a ` +
@@ -271,7 +301,10 @@ const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: 
  * `resnet.pt`, `resnet/xgboost.json` and `resnet/1/model.savedmodel` are all named resnet.
  */
 function nameOf(path: string): string {
-  let stem = basename(path).replace(/\.(?:onnx|savedmodel)$/, '').replace(SERVED, '').replace(TREES, '')
+  let stem = basename(path)
+    .replace(/\.(?:onnx|savedmodel)$/, '')
+    .replace(SERVED, '')
+    .replace(TREES, '')
   for (let at = path; /^(?:model|saved_?model|onnx|xgboost|checkpoint|\d+)$/.test(stem); stem = basename(at)) {
     at = dirname(at)
     if (at === dirname(at)) return 'model'
@@ -287,33 +320,37 @@ export async function make(program: string, plan: Plan, options: CommandArgument
   const hint = unwritableCloud(out, 'init')
   if (hint !== null) throw new CommandError(hint)
   const staging = new Staging(out, plan.name, options.has('link'))
-  return await cleaningUp(async () => {
-    if (!options.has('link')) staging.requireRoom(plan.files)
-    for (const file of plan.files) staging.add(file)
-    // A JavaScript model declares everything in its code.
-    const isConfigured = plan.kind === 'javascript' || plan.files.some((file) => file.to === 'config.pbtxt')
-    // Reserves the name until the model has declared its tensors.
-    if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
-    const taken = staging.inTheWay()
-    if (taken.length > 0 && !options.has('force'))
-      throw new CommandError(
-        `${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`,
-      )
-    const [other] = staging.otherModelFiles(MODEL_FILES)
-    if (other !== undefined)
-      throw new CommandError(
-        `${other} is there, of another model, and would stay beside this one: remove it (rm -r ` +
-          `${shellWord(other)}), or --name=<name> makes another model`,
-      )
-    const script = await scriptOf(plan)
-    if (script !== null) staging.add({ to: 'config.pbtxt', text: configText(plan, options, script) })
-    const tried =
-      plan.kind === 'vllm' ? untried(program, plan, out)
-        : ['onnx', 'openvino', 'tensorflow'].includes(plan.kind)
-          ? await tryFile(staging, plan, options.has('batch') ? batchOf(options, 0) : null)
-          : await tryConfigured(staging, plan, script)
-    return report(program, out, staging.finish(), tried, plan)
-  }, () => staging.remove())
+  return await cleaningUp(
+    async () => {
+      if (!options.has('link')) staging.requireRoom(plan.files)
+      for (const file of plan.files) staging.add(file)
+      // A JavaScript model declares everything in its code.
+      const isConfigured = plan.kind === 'javascript' || plan.files.some((file) => file.to === 'config.pbtxt')
+      // Reserves the name until the model has declared its tensors.
+      if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
+      const taken = staging.inTheWay()
+      if (taken.length > 0 && !options.has('force'))
+        throw new CommandError(
+          `${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`,
+        )
+      const [other] = staging.otherModelFiles(MODEL_FILES)
+      if (other !== undefined)
+        throw new CommandError(
+          `${other} is there, of another model, and would stay beside this one: remove it (rm -r ` +
+            `${shellWord(other)}), or --name=<name> makes another model`,
+        )
+      const script = await scriptOf(plan)
+      if (script !== null) staging.add({ to: 'config.pbtxt', text: configText(plan, options, script) })
+      const tried =
+        plan.kind === 'vllm'
+          ? untried(program, plan, out)
+          : ['onnx', 'openvino', 'tensorflow'].includes(plan.kind)
+            ? await tryFile(staging, plan, options.has('batch') ? batchOf(options, 0) : null)
+            : await tryConfigured(staging, plan, script)
+      return report(program, out, staging.finish(), tried, plan)
+    },
+    () => staging.remove(),
+  )
 }
 
 /** Names and counts that a TorchScript file declares; null for another file, or if they cannot be read. */
@@ -325,7 +362,8 @@ async function scriptOf({ kind, files: [file], source }: Plan): Promise<TorchScr
 
 /** The configuration before the model was loaded; empty for ONNX, whose tensors come from the model. */
 function configText(
-  { kind, name, trees, text, isTemplate }: Plan, options: CommandArguments['options'],
+  { kind, name, trees, text, isTemplate }: Plan,
+  options: CommandArguments['options'],
   script: TorchScript | null = null,
 ): string {
   if (text !== undefined) return textConfigText(name, text, batchOf(options, TEXTS_BATCH))
@@ -363,7 +401,9 @@ function untried(program: string, { name }: Plan, out: string): Trial {
  * @param batch rows of a batch; null to try whether the model batches
  */
 async function tryFile(
-  staging: Staging, { name, kind, source, files: [first] }: Plan, batch: number | null,
+  staging: Staging,
+  { name, kind, source, files: [first] }: Plan,
+  batch: number | null,
 ): Promise<Trial | Unloaded> {
   return await withServer(staging.repository, true, async (server) => {
     const backend = kind === 'onnx' ? 'onnxruntime' : kind
@@ -407,7 +447,9 @@ function cannotBatch(): CommandError {
 
 /** Loads a model from the written configuration. If its code lacks something here, returns the reason. */
 async function tryConfigured(
-  staging: Staging, { name, kind, source, text }: Plan, script: TorchScript | null,
+  staging: Staging,
+  { name, kind, source, text }: Plan,
+  script: TorchScript | null,
 ): Promise<Trial | Unloaded> {
   return await withServer(staging.repository, true, async (server) => {
     try {
@@ -454,7 +496,10 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
   try {
     const url = `http://127.0.0.1:${server.ports.http}${path}`
     const answer = await fetch(url, {
-      method: 'POST', body: new Uint8Array(body), headers, signal: AbortSignal.timeout(REQUEST_MS_MAX),
+      method: 'POST',
+      body: new Uint8Array(body),
+      headers,
+      signal: AbortSignal.timeout(REQUEST_MS_MAX),
     })
     if (answer.ok) return null
     const text = await answer.text()
@@ -466,7 +511,10 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
 }
 
 function report(
-  program: string, out: string, files: readonly string[], tried: Trial | Unloaded,
+  program: string,
+  out: string,
+  files: readonly string[],
+  tried: Trial | Unloaded,
   { name, beside = [], tested = [] }: Plan,
 ): string {
   const command = invocation(program)

@@ -1,8 +1,23 @@
 /** Adds a model to a repository: files are written elsewhere first, so that a partial model is never served. */
 
 import {
-  closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, readdirSync,
-  realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync,
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  realpathSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  statfsSync,
+  writeFileSync,
 } from 'node:fs'
 import { dirname, join, relative, resolve, sep } from 'node:path'
 import { isInModel } from '../../native/index.js'
@@ -147,8 +162,7 @@ function makeDirectories(path: string): string[] {
  */
 export function dataFile(directory: string, location: string): string {
   const path = join(directory, location)
-  if (!existsSync(path))
-    throw new CommandError(`the model keeps data in '${location}', and there is no file ${path}`)
+  if (!existsSync(path)) throw new CommandError(`the model keeps data in '${location}', and there is no file ${path}`)
   requireRegular(path)
   if (!isInModel(directory, path))
     throw new CommandError(`the model keeps data in '${location}', which is not below ${directory}`)

@@ -20,9 +20,13 @@ export function statesOf(inputs: readonly TensorConfig[], outputs: readonly Tens
     const stem = input.name.replace(BEFORE, '')
     if (!STATE.test(stem)) return []
     const fits = (a: number, b: number | undefined): boolean => a === b || a === -1 || b === -1
-    const output = outputs.find(({ name, data_type, dims }) =>
-      name !== input.name && [name, name.replace(AFTER, '')].includes(stem) && data_type === input.data_type &&
-        dims.length === input.dims.length && dims.every((dim, i) => fits(dim, input.dims[i])),
+    const output = outputs.find(
+      ({ name, data_type, dims }) =>
+        name !== input.name &&
+        [name, name.replace(AFTER, '')].includes(stem) &&
+        data_type === input.data_type &&
+        dims.length === input.dims.length &&
+        dims.every((dim, i) => fits(dim, input.dims[i])),
     )
     return output === undefined ? [] : [{ input, output }]
   })

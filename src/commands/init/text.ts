@@ -34,7 +34,10 @@ export interface TextPlan extends Omit<TextFolder, 'file'> {
  * @throws {CommandError} for a folder that is no text model, or has no graph
  */
 export function textFolder(
-  path: string, source: string, file: string | undefined, command: string,
+  path: string,
+  source: string,
+  file: string | undefined,
+  command: string,
 ): { text: TextPlan; graph: string } {
   const parameters = file === undefined ? {} : { file }
   const config = parsePbtxt(`name: "m" backend: "text" ${parameterLines(parameters).join(' ')}`, '')
@@ -85,15 +88,20 @@ export function textConfigText(name: string, { role, guesses, parameters }: Text
   const out = { embed: 'an embedding', rerank: 'a score for each pair', classify: 'a value for each class' }[role]
   return [
     `# Written by \`nereid init\`. A text model: texts in, ${out ?? 'values'} out.`,
-    `name: ${quoted(name)}`, 'backend: "text"', '# Texts of a request over the v2 API; other endpoints divide lists.',
-    `max_batch_size: ${batch}`, ...parameterLines(parameters), '',
+    `name: ${quoted(name)}`,
+    'backend: "text"',
+    '# Texts of a request over the v2 API; other endpoints divide lists.',
+    `max_batch_size: ${batch}`,
+    ...parameterLines(parameters),
+    '',
     '# What the files say, or what is assumed where they say nothing. Without its #, a parameter overrides it.',
     ...guesses.flatMap(({ name: key, isParameter, value, from }) =>
       isParameter ? [`# ${key} (${from}):`, `# ${parameterLine(key, value)}`] : [`# ${key} (${from}): ${value}`],
     ),
     '',
     '# Other names by which clients know the model, and whose token ids they may send:',
-    `# ${parameterLine('nereid.alias', 'text-embedding-3-small tokens=cl100k_base; another-name')}`, ''
+    `# ${parameterLine('nereid.alias', 'text-embedding-3-small tokens=cl100k_base; another-name')}`,
+    '',
   ].join('\n')
 }
 

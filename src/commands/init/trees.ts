@@ -33,7 +33,8 @@ export function treesIn(path: string): TreesFile | null {
   const type = typeOf(path, text)
   if (type === null) return null
   const isClassifier =
-    type === 'treelite_checkpoint' ? TREELITE_CLASSIFIERS.includes(text.charCodeAt(TREELITE_TASK_AT))
+    type === 'treelite_checkpoint'
+      ? TREELITE_CLASSIFIERS.includes(text.charCodeAt(TREELITE_TASK_AT))
       : (type === 'lightgbm' ? LIGHTGBM_CLASSIFIER : XGBOOST_CLASSIFIER).test(text)
   return { type, file: FILES[type] ?? '', isClassifier }
 }

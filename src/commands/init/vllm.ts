@@ -21,6 +21,7 @@ export function isEngine(path: string): boolean {
 /** A request that is shown and not tried. */
 export function generateExample(name: string): Example {
   return jsonExample(`/v2/models/${name}/generate`, {
-    text_input: 'What is a tensor?', parameters: { max_tokens: 50, temperature: 0 },
+    text_input: 'What is a tensor?',
+    parameters: { max_tokens: 50, temperature: 0 },
   })
 }

@@ -19,7 +19,9 @@ const KEY_CHARS_MIN = 20
 const KEY_BYTES_MAX = 512
 
 const QUOTAS = {
-  concurrency: 'concurrency', 'requests-per-second': 'requests_per_second', burst: 'burst',
+  concurrency: 'concurrency',
+  'requests-per-second': 'requests_per_second',
+  burst: 'burst',
   'bytes-per-second': 'bytes_per_second',
 } as const
 
@@ -48,7 +50,9 @@ export function entryOf({ options, all }: CommandArguments, key: string, now: Da
   }
   const expires = options.get('expires')
   return {
-    name, sha256: createHash('sha256').update(key).digest('hex'), scopes,
+    name,
+    sha256: createHash('sha256').update(key).digest('hex'),
+    scopes,
     ...(Object.keys(quota).length === 0 ? {} : { quota }),
     ...(expires === undefined ? {} : { expires: timeOf(expires, now) }),
   }
@@ -100,7 +104,8 @@ export function inOptions(text: string, entry: Entry, refusalOf: (entry: Entry) 
     /^scopes\[(\d+)\]\.verbs\[(\d+)\]: a verb is one of (.+), or one of these/.exec(text) ?? []
   const verb = entry.scopes[Number(scope)]?.verbs[Number(at)]?.replace(/:read$/, '')
   const meant =
-    verb === undefined ? null
+    verb === undefined
+      ? null
       : (nearest(verb, verbs.split(', ')) ?? onlyOne(verbs.split(', ').filter((one) => one.startsWith(verb))))
   return meant === null ? text : `${text}; did you mean '${meant}'?`
 }

@@ -31,7 +31,9 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const refusal = refusalOf(entry)
     if (refusal !== '') throw new CommandError(inOptions(refusal, entry, refusalOf))
     requireFuture(entry, now)
-    const warnings = misreadScopes(entry).map((text) => `warning: ${text}\n`).join('')
+    const warnings = misreadScopes(entry)
+      .map((text) => `warning: ${text}\n`)
+      .join('')
     if (file === undefined) {
       process.stderr.write(warnings)
       if (!isGiven) process.stderr.write(`${key}\n`)

@@ -31,7 +31,8 @@ export function makeBackend(program: string, name: string, options: CommandArgum
   if (out === '') throw new CommandError('--out needs a value: --out=<path>')
   const command = invocation(program)
   const headers: ModelFile[] = HEADERS.map((header) => ({
-    from: join(ROOT, 'shm/include/triton/core', header), to: join('include/triton/core', header),
+    from: join(ROOT, 'shm/include/triton/core', header),
+    to: join('include/triton/core', header),
   }))
   const staging = new Staging(out, name, false)
   try {
@@ -42,8 +43,15 @@ export function makeBackend(program: string, name: string, options: CommandArgum
     const directory = join(out, name)
     const at = (path: string): string => shellWord(join(directory, path))
     return `${[
-      ...staging.finish(), '', 'Build it:', `  make -C ${shellWord(directory)}`, '', 'Test it:',
-      ...[`node --test ${at('test.mjs')}`, ...installHint(out)].map((line) => `  ${line}`), '', 'Serve it:',
+      ...staging.finish(),
+      '',
+      'Build it:',
+      `  make -C ${shellWord(directory)}`,
+      '',
+      'Test it:',
+      ...[`node --test ${at('test.mjs')}`, ...installHint(out)].map((line) => `  ${line}`),
+      '',
+      'Serve it:',
       `  ${command} --model-repository=${at('models')} --backend-directory=${at('backends')}`,
     ].join('\n')}\n`
   } finally {

@@ -447,16 +447,24 @@ export type BackendLanguage = 'c' | 'rust'
 export function backendFiles(name: string, language: BackendLanguage, command: string): ModelFile[] {
   const own: ModelFile[] =
     language === 'c'
-      ? [{ to: `src/${name}.c`, text: C_SOURCE(name) }, { to: 'Makefile', text: C_MAKEFILE(name) }]
+      ? [
+          { to: `src/${name}.c`, text: C_SOURCE(name) },
+          { to: 'Makefile', text: C_MAKEFILE(name) },
+        ]
       : [
-          { to: 'src/lib.rs', text: RUST_SOURCE(name) }, { to: 'src/triton.rs', text: RUST_BINDINGS },
-          { to: 'build.rs', text: RUST_BUILD }, { to: 'Cargo.toml', text: RUST_MANIFEST(name) },
-          { to: 'Makefile', text: RUST_MAKEFILE(name) }, { to: 'rustfmt.toml', text: RUST_FORMAT },
+          { to: 'src/lib.rs', text: RUST_SOURCE(name) },
+          { to: 'src/triton.rs', text: RUST_BINDINGS },
+          { to: 'build.rs', text: RUST_BUILD },
+          { to: 'Cargo.toml', text: RUST_MANIFEST(name) },
+          { to: 'Makefile', text: RUST_MAKEFILE(name) },
+          { to: 'rustfmt.toml', text: RUST_FORMAT },
         ]
   const readme =
     language === 'c' ? README(name, 'C', C_FILES(name), command) : README(name, 'Rust', RUST_FILES, command)
   return [
-    ...own, { to: 'README.md', text: readme }, { to: 'test.mjs', text: TEST(name) },
+    ...own,
+    { to: 'README.md', text: readme },
+    { to: 'test.mjs', text: TEST(name) },
     { to: '.gitignore', text: '/backends\n/build\n/target\n' },
     { to: `models/${name}/config.pbtxt`, text: CONFIG(name) },
     // A version is a directory, and most tools do not keep an empty one.

@@ -63,12 +63,18 @@ export interface Template {
 export const TEMPLATES: Readonly<Record<'ts' | 'python', Template>> = {
   ts: {
     kind: 'javascript',
-    files: [{ to: '1/model.ts', text: TYPESCRIPT_MODEL }, { to: 'model.test.mjs', text: TYPESCRIPT_TEST }],
+    files: [
+      { to: '1/model.ts', text: TYPESCRIPT_MODEL },
+      { to: 'model.test.mjs', text: TYPESCRIPT_TEST },
+    ],
     test: 'model.test.mjs',
   },
   python: {
     kind: 'python',
-    files: [{ to: '1/model.py', text: PYTHON_MODEL }, { to: 'test_model.py', text: PYTHON_TEST }],
+    files: [
+      { to: '1/model.py', text: PYTHON_MODEL },
+      { to: 'test_model.py', text: PYTHON_TEST },
+    ],
     test: 'test_model.py',
   },
 }

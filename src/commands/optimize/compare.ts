@@ -89,8 +89,10 @@ export class Comparison {
     const [rows = 1, width = 1] = one.shape
     if (one.shape.length !== 2 || width < 2) return
     for (let row = 0; row < rows; row += 1) {
-      const vectors: [Float64Array, Float64Array] =
-        [a.subarray(row * width, (row + 1) * width), b.subarray(row * width, (row + 1) * width)]
+      const vectors: [Float64Array, Float64Array] = [
+        a.subarray(row * width, (row + 1) * width),
+        b.subarray(row * width, (row + 1) * width),
+      ]
       this.#top1.of += 1
       this.#top1.changed += Number(greatestAt(vectors[0]) !== greatestAt(vectors[1]))
       const kept = this.#vectors.get(one.name) ?? []
@@ -113,7 +115,8 @@ export class Comparison {
       minimum: all.length === 0 ? NaN : all.reduce((least, one) => Math.min(least, one), 1),
       mean: all.reduce((sum, one) => sum + one, 0) / all.length,
       isBroken: all.some((one) => Number.isNaN(one)),
-      top1: this.#top1, order: sum(scalars.map(([a, b]) => changedPairs(a, b))),
+      top1: this.#top1,
+      order: sum(scalars.map(([a, b]) => changedPairs(a, b))),
       nearest: sum([...this.#vectors.values()].map(changedNearest)),
     }
   }

@@ -134,7 +134,11 @@ async function optimize(source: Source, { options, all }: CommandArguments): Pro
 
 /** Loads the int8 model, prints how it compares, and moves it to its repository, or says why not. */
 async function judged(
-  source: Source, { original, memory, requests, from }: Original, made: Int8, target: string, staging: Staging,
+  source: Source,
+  { original, memory, requests, from }: Original,
+  made: Int8,
+  target: string,
+  staging: Staging,
   isAccepted: boolean,
 ): Promise<number> {
   return await withServer(staging.repository, false, async (server) => {
@@ -158,7 +162,12 @@ async function judged(
     // Weights beyond 2 GiB are in a file beside the graph.
     for (const { name } of readdirSync(dirname(target), { withFileTypes: true }).filter((entry) => entry.isFile()))
       staging.register(relative(source.directory, join(dirname(source.graph), name)))
-    process.stdout.write(`\n${staging.finish().map((path) => `${path}\n`).join('')}`)
+    process.stdout.write(
+      `\n${staging
+        .finish()
+        .map((path) => `${path}\n`)
+        .join('')}`,
+    )
     return 0
   })
 }
@@ -167,8 +176,7 @@ async function judged(
 function stage({ directory, name, version, graph, given }: Source, staging: Staging, isForced: boolean): string {
   const data = (lookAt(graph).file?.dataFiles ?? []).map((file) => join(dirname(graph), file))
   const left = new Set([join(directory, 'config.pbtxt'), graph, ...data].map((file) => relative(directory, file)))
-  const isKept = (path: string): boolean =>
-    !left.has(path) && (!/^\d+\//.test(path) || path.startsWith(`${version}/`))
+  const isKept = (path: string): boolean => !left.has(path) && (!/^\d+\//.test(path) || path.startsWith(`${version}/`))
   const files = filesBelow(directory, given, (path) => path).filter(({ to }) => isKept(to))
   staging.requireRoom(files)
   for (const file of files) staging.add(file)
@@ -217,7 +225,9 @@ interface Original extends Requests {
 
 /** Loads the original, and finds requests that it answers. */
 async function loaded(
-  server: RunningServer, { name, given: source, role }: Source, given: Requests | null,
+  server: RunningServer,
+  { name, given: source, role }: Source,
+  given: Requests | null,
 ): Promise<Original> {
   await warmUp(server)
   const before = memoryBytes()

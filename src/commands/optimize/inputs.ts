@@ -47,7 +47,8 @@ export function readRequests(path: string, model: string, role: string | null): 
     const requests = isTrace ? traced(found, model) : found.slice(0, REQUESTS_MAX + 1).map(requestOf)
     if (requests.length === 0)
       throw new CommandError(
-        isTrace ? `has no inputs of '${model}': a server with --trace-config=level=TENSORS traces them`
+        isTrace
+          ? `has no inputs of '${model}': a server with --trace-config=level=TENSORS traces them`
           : 'has no requests',
       )
     return used(requests, shown(path))
@@ -62,7 +63,7 @@ export function readRequests(path: string, model: string, role: string | null): 
 
 /** Lines that are not empty, as views. */
 function* linesOf(bytes: Buffer): Generator<Buffer> {
-  for (let at = 0; ; ) {
+  for (let at = 0; ;) {
     while (at < bytes.length && (bytes[at] as number) <= 32) at += 1
     if (at === bytes.length) return
     const end = bytes.indexOf(10, at)
@@ -145,13 +146,15 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
 function requestOf(value: unknown, at: number): Request {
   if (!isObject(value) || !Array.isArray(value['inputs']) || value['inputs'].length === 0)
     throw new CommandError(`has no "inputs" in request ${at + 1}: they are as in POST /v2/models/NAME/infer`)
-  return Object.fromEntries((value['inputs'] as unknown[]).map((input, i) => {
-    const place = `request ${at + 1}, input ${i + 1}`
-    if (!isObject(input) || typeof input['name'] !== 'string' || !Array.isArray(input['data']))
-      throw new CommandError(`has no "name" and "data" in ${place}: bytes after the JSON are not read`)
-    const flat = (input['data'] as unknown[]).flat(Infinity)
-    return [input['name'], tensorOf(place, String(input['datatype']), input['shape'], flat)]
-  }))
+  return Object.fromEntries(
+    (value['inputs'] as unknown[]).map((input, i) => {
+      const place = `request ${at + 1}, input ${i + 1}`
+      if (!isObject(input) || typeof input['name'] !== 'string' || !Array.isArray(input['data']))
+        throw new CommandError(`has no "name" and "data" in ${place}: bytes after the JSON are not read`)
+      const flat = (input['data'] as unknown[]).flat(Infinity)
+      return [input['name'], tensorOf(place, String(input['datatype']), input['shape'], flat)]
+    }),
+  )
 }
 
 /** Requests of a trace: inputs have the number of theirs. With the level TIMESTAMPS an object names its model. */
@@ -224,13 +227,15 @@ export function generatedRequests(config: ModelIoConfig, isText: boolean, size: 
   const sentence = (): string => Array.from({ length: 4 + Math.floor(random() ** 2 * 97) }, word).join(' ')
   const shapes = config.input.map((tensor) => shapeOf(config, tensor, size))
   if (shapes.some((shape) => elementsOf(shape) > ELEMENTS_MAX)) return null
-  const requests = Array.from({ length: GENERATED }, () => Object.fromEntries(
-    config.input.map((tensor, i): [string, InputTensor] => {
-      const [shape, datatype] = [shapes[i] ?? [], datatypeOf(tensor)]
-      if (!isText) return [tensor.name, generated(datatype, shape, random, limitOf(tensor.name))]
-      return [tensor.name, { data: Array.from({ length: elementsOf(shape) }, sentence), shape, datatype }]
-    }),
-  ))
+  const requests = Array.from({ length: GENERATED }, () =>
+    Object.fromEntries(
+      config.input.map((tensor, i): [string, InputTensor] => {
+        const [shape, datatype] = [shapes[i] ?? [], datatypeOf(tensor)]
+        if (!isText) return [tensor.name, generated(datatype, shape, random, limitOf(tensor.name))]
+        return [tensor.name, { data: Array.from({ length: elementsOf(shape) }, sentence), shape, datatype }]
+      }),
+    ),
+  )
   const what = isText ? 'texts' : 'numbers'
   return { requests, from: `generated ${what}, which are not what clients send: --inputs=FILE has those` }
 }

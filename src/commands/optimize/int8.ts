@@ -30,9 +30,14 @@ export interface Int8 {
 
 /** Types of numpy by datatype; BYTES has none. */
 const NUMPY: ReadonlyMap<string, string> = new Map([
-  ['FP16', 'float16'], ['FP32', 'float32'], ['FP64', 'float64'], ['BOOL', 'bool'],
-  ...['INT8', 'INT16', 'INT32', 'INT64', 'UINT8', 'UINT16', 'UINT32', 'UINT64']
-    .map((name): [string, string] => [name, name.toLowerCase()]),
+  ['FP16', 'float16'],
+  ['FP32', 'float32'],
+  ['FP64', 'float64'],
+  ['BOOL', 'bool'],
+  ...['INT8', 'INT16', 'INT32', 'INT64', 'UINT8', 'UINT16', 'UINT32', 'UINT64'].map((name): [string, string] => [
+    name,
+    name.toLowerCase(),
+  ]),
 ])
 
 /**
@@ -54,7 +59,11 @@ function needsReducedRange(): boolean {
  * @throws {CommandError} with the reason of the script
  */
 export async function writeInt8(
-  source: string, target: string, work: string, calibration: readonly Request[], options: Int8Options,
+  source: string,
+  target: string,
+  work: string,
+  calibration: readonly Request[],
+  options: Int8Options,
   signal: AbortSignal,
 ): Promise<Int8> {
   const program = userPython()
@@ -63,10 +72,20 @@ export async function writeInt8(
   const isReduced = needsReducedRange()
   const data = join(work, 'inputs.bin')
   const plan = join(work, 'plan.json')
-  writeFileSync(plan, JSON.stringify({
-    source, target, work, data, inputs: written(data, calibration), method: options.method,
-    per_channel: !options.perTensor, reduce_range: isReduced, exclude: options.exclude,
-  }))
+  writeFileSync(
+    plan,
+    JSON.stringify({
+      source,
+      target,
+      work,
+      data,
+      inputs: written(data, calibration),
+      method: options.method,
+      per_channel: !options.perTensor,
+      reduce_range: isReduced,
+      exclude: options.exclude,
+    }),
+  )
   // The package keeps copies of the graph in its temporary directory, which must not outlive this command.
   const { failure, stdout } = await runPython(program, [SCRIPT, plan], MS_MAX, { TMPDIR: work }, signal)
   if (failure !== null) throw new CommandError(`int8 was not made: ${failure}`)

@@ -16,7 +16,9 @@ export interface Rate {
 
 /** Sends the requests in turn, some at once. */
 export async function measured(
-  models: readonly [Model, Model], requests: readonly Request[], concurrency: number,
+  models: readonly [Model, Model],
+  requests: readonly Request[],
+  concurrency: number,
 ): Promise<Rate> {
   const sums = models.map(() => ({ requests: 0, ms: 0, cpuUs: 0 }))
   for (const model of models) await slice(model, requests, concurrency, (sent) => sent < WARM_UP * concurrency)
@@ -34,14 +36,18 @@ export async function measured(
     return [original, made]
   }
   return {
-    concurrency, rates: of((sum) => (sum.requests / sum.ms) * 1000),
+    concurrency,
+    rates: of((sum) => (sum.requests / sum.ms) * 1000),
     cpuMs: of((sum) => sum.cpuUs / 1000 / sum.requests),
   }
 }
 
 /** Returns how many requests were answered. */
 async function slice(
-  model: Model, requests: readonly Request[], concurrency: number, isOn: (sent: number) => boolean,
+  model: Model,
+  requests: readonly Request[],
+  concurrency: number,
+  isOn: (sent: number) => boolean,
 ): Promise<number> {
   let sent = 0
   const client = async (): Promise<void> => {

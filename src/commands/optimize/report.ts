@@ -17,8 +17,7 @@ function madeText({ method, operators, excluded, isReduced }: Int8): string {
   )
 }
 
-const cosineText = ({ minimum, mean }: Similarity): string =>
-  `minimum ${minimum.toFixed(4)}, mean ${mean.toFixed(4)}`
+const cosineText = ({ minimum, mean }: Similarity): string => `minimum ${minimum.toFixed(4)}, mean ${mean.toFixed(4)}`
 
 /** Comments for the configuration. */
 export function summary(made: Int8, similarity: Similarity, requests: string): string {
@@ -38,21 +37,32 @@ const changesText = ({ changed, of }: Changes, what: string): string =>
 
 /** The table: original and optimised side by side, then how they differ. */
 export function tableText(
-  given: string, made: Int8, requests: string, bytes: [number, number], memory: [number, number],
-  rates: readonly Rate[], similarity: Similarity, role: string | null,
+  given: string,
+  made: Int8,
+  requests: string,
+  bytes: [number, number],
+  memory: [number, number],
+  rates: readonly Rate[],
+  similarity: Similarity,
+  role: string | null,
 ): string {
   const row = (name: string, cells: readonly string[], last = ''): string =>
     [name.padEnd(NAME_WIDTH), ...cells.map((cell) => cell.padStart(CELL_WIDTH)), last].join('')
   const times = ([one, other]: readonly [number, number]): string => `   × ${(other / one).toFixed(2)}`
   const { top1, order, nearest } = similarity
   const lines = [
-    `${given}: ${madeText(made)}`, `compared with ${requests}`, '', row('', ['original', 'int8']),
-    row('graph', bytes.map(megabytes), times(bytes)), row('memory', memory.map(megabytes), times(memory)),
+    `${given}: ${madeText(made)}`,
+    `compared with ${requests}`,
+    '',
+    row('', ['original', 'int8']),
+    row('graph', bytes.map(megabytes), times(bytes)),
+    row('memory', memory.map(megabytes), times(memory)),
     ...rates.flatMap(({ concurrency, rates: of, cpuMs }) => [
       row(`requests/s, ${concurrency} at once`, of.map(rounded), times(of)),
       row(`CPU ms, ${concurrency} at once`, cpuMs.map(rounded), times(cpuMs)),
     ]),
-    '', `cosine                  ${cosineText(similarity)}`,
+    '',
+    `cosine                  ${cosineText(similarity)}`,
     // The greatest value of an embedding, and the neighbours of classes, say nothing.
     ...(top1.of > 0 && role !== 'embed' ? [`top 1 changed           ${changesText(top1, 'rows')}`] : []),
     ...(nearest.of > 0 && role !== 'classify' ? [`nearest changed         ${changesText(nearest, 'vectors')}`] : []),

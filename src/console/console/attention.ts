@@ -53,31 +53,52 @@ function ofServer(picture: Picture): Weighed[] {
   if (picture.error !== '') add('numbers', 'bad', 9e6, `The server could not make its numbers: ${picture.error}`)
   const { memory } = now
   if (memory.waiting > 0)
-    add('memory waits', 'bad', 5e6, `${counted(memory.waiting, 'request')} wait for memory: requests hold ` +
-      `${bytesText(memory.used)} of ${bytesText(memory.limit)} (--memory-limit).`)
+    add(
+      'memory waits',
+      'bad',
+      5e6,
+      `${counted(memory.waiting, 'request')} wait for memory: requests hold ` +
+        `${bytesText(memory.used)} of ${bytesText(memory.limit)} (--memory-limit).`,
+    )
   else if (memory.limit > 0 && memory.used > memory.limit * FULL_SHARE_MIN)
-    add('memory', 'warn', 5e5, `Requests hold ${bytesText(memory.used)} of ${bytesText(memory.limit)} ` +
-      '(--memory-limit).')
+    add(
+      'memory',
+      'warn',
+      5e5,
+      `Requests hold ${bytesText(memory.used)} of ${bytesText(memory.limit)} (--memory-limit).`,
+    )
   if (now.connections_max > 0 && now.connections > now.connections_max * FULL_SHARE_MIN)
-    add('connections', 'warn', 5e5, `${numberText(now.connections)} of ${numberText(now.connections_max)} ` +
-      'connections are open; further ones are rejected.')
+    add(
+      'connections',
+      'warn',
+      5e5,
+      `${numberText(now.connections)} of ${numberText(now.connections_max)} ` +
+        'connections are open; further ones are rejected.',
+    )
   const cpu = server.rate('cpu', LATELY)
   if (now.cores > 0 && cpu > now.cores * 0.95)
-    add('cpu', 'warn', 4e5, `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: ` +
-      'everything waits for CPU.')
-  const ofModels = [...picture.versions.values()]
-    .reduce((sum, { rings }) => sum + (rings?.rate('failed', LATELY) ?? 0), 0)
+    add(
+      'cpu',
+      'warn',
+      4e5,
+      `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: everything waits for CPU.`,
+    )
+  const ofModels = [...picture.versions.values()].reduce(
+    (sum, { rings }) => sum + (rings?.rate('failed', LATELY) ?? 0),
+    0,
+  )
   const rejected = server.rate('failed', LATELY) - ofModels
   const share = rejected / Math.max(rejected + server.rate('accepted', LATELY), 1e-9)
-  if (rejected >= REJECTED_MIN && share >= FAILED_SHARE_MIN)
-    found.push(rejection(picture, rejected, share))
+  if (rejected >= REJECTED_MIN && share >= FAILED_SHARE_MIN) found.push(rejection(picture, rejected, share))
   return found
 }
 
 /** Requests that no model took: they are bad if one that does not serve is asked all the time. */
 function rejection(picture: Picture, rejected: number, share: number): Weighed {
   const key = 'rejected'
-  const records = failedLately(picture).filter(({ fault }) => fault !== 'model').slice(0, RECORDS_MAX)
+  const records = failedLately(picture)
+    .filter(({ fault }) => fault !== 'model')
+    .slice(0, RECORDS_MAX)
   const counts = new Map<string, number>()
   for (const { model = '' } of records) counts.set(model, (counts.get(model) ?? 0) + 1)
   const name = [...counts.keys()].find((one) => one !== '' && (counts.get(one) ?? 0) > records.length / 2)
@@ -86,7 +107,10 @@ function rejection(picture: Picture, rejected: number, share: number): Weighed {
   const rate = numberText(rejected)
   if (name !== undefined && versions.length > 0 && versions.every(({ state }) => state !== 'READY'))
     return {
-      key, level: 'bad', weight: 3e6 * share, version: versions[0] ?? null,
+      key,
+      level: 'bad',
+      weight: 3e6 * share,
+      version: versions[0] ?? null,
       text: `does not serve and is asked all the same: ${rate} requests per second are rejected.${last}`,
     }
   const whose = name === undefined ? '' : `, most of them for '${name}'`
@@ -112,32 +136,53 @@ function slower({ rings }: Version): number {
 
 function ofVersion(picture: Picture, version: Version): Weighed[] {
   const key = keyOf(version.name, version.version)
-  const one = (what: string, level: Finding['level'], weight: number, text: string): Weighed[] =>
-    [{ key: `${key} ${what}`, level, weight, version, text }]
-  if (isFailed(version))
-    return one('fails', 'bad', 1e7, `does not serve: ${version.reason || 'no reason is known'}`)
+  const one = (what: string, level: Finding['level'], weight: number, text: string): Weighed[] => [
+    { key: `${key} ${what}`, level, weight, version, text },
+  ]
+  if (isFailed(version)) return one('fails', 'bad', 1e7, `does not serve: ${version.reason || 'no reason is known'}`)
   const { row, rings } = version
   if (row === null) return []
   const { mean_us, waited_us, rate, failed } = figuresOf(version, LATELY, LATELY)
   const waiting = Math.round(rings?.mean('waiting', LATELY) ?? 0)
-  const busy = row.running >= row.instances ? `all ${counted(row.instances, 'instance')}`.replace('all 1 ', 'its only ')
-    : `${row.running} of ${counted(row.instances, 'instance')}`
+  const busy =
+    row.running >= row.instances
+      ? `all ${counted(row.instances, 'instance')}`.replace('all 1 ', 'its only ')
+      : `${row.running} of ${counted(row.instances, 'instance')}`
   const are = row.running >= row.instances && row.instances === 1 ? 'is' : 'are'
   if (row.oldest_ms >= Math.max(STUCK_MS_MIN, (mean_us / 1000) * STUCK_TIMES_MIN))
-    return one('stuck', 'bad', 2e6 + waiting, `has not answered for ${ageText(row.oldest_ms / 1000)}: ` +
-      `${busy} ${are} busy${waiting > 0 ? `, ${counted(waiting, 'request')} wait` : ''}.`)
+    return one(
+      'stuck',
+      'bad',
+      2e6 + waiting,
+      `has not answered for ${ageText(row.oldest_ms / 1000)}: ` +
+        `${busy} ${are} busy${waiting > 0 ? `, ${counted(waiting, 'request')} wait` : ''}.`,
+    )
   const share = failed / Math.max(failed + rate, 1e-9)
   if (share >= FAILED_SHARE_MIN)
-    return one('errors', 'bad', 1e6 * share, `${percentText(share)} of its requests fail, ` +
-      `${numberText(failed)} per second.${lastFailure(picture, version.name)}`)
+    return one(
+      'errors',
+      'bad',
+      1e6 * share,
+      `${percentText(share)} of its requests fail, ` +
+        `${numberText(failed)} per second.${lastFailure(picture, version.name)}`,
+    )
   if (waiting > 0 && waited_us >= WAIT_US_MIN && waited_us >= mean_us * WAIT_SHARE_MIN)
-    return one('waits', 'warn', waited_us * rate / 1000, `A request takes ${timeText(mean_us)}, ` +
-      `${timeText(waited_us)} of it in the queue: ${waiting === 1 ? 'one waits' : `${numberText(waiting)} wait`}, ` +
-      `and ${busy} ${are} busy.`)
+    return one(
+      'waits',
+      'warn',
+      (waited_us * rate) / 1000,
+      `A request takes ${timeText(mean_us)}, ` +
+        `${timeText(waited_us)} of it in the queue: ${waiting === 1 ? 'one waits' : `${numberText(waiting)} wait`}, ` +
+        `and ${busy} ${are} busy.`,
+    )
   const times = slower(version)
   if (times >= SLOWER_TIMES_MIN)
-    return one('slower', 'warn', mean_us * rate / 1000, `A request takes ${timeText(mean_us)}, ` +
-      `${numberText(times)} times as long as in the minutes before.`)
+    return one(
+      'slower',
+      'warn',
+      (mean_us * rate) / 1000,
+      `A request takes ${timeText(mean_us)}, ${numberText(times)} times as long as in the minutes before.`,
+    )
   return []
 }
 
@@ -172,6 +217,8 @@ function isOver({ key, version }: Finding, found: readonly Finding[], { versions
   if (version === null) return false
   const own = keyOf(version.name, version.version)
   const isServing = versions.get(own)?.state === 'READY'
-  return isServing !== (key.startsWith(own) && !key.endsWith(' fails')) ||
+  return (
+    isServing !== (key.startsWith(own) && !key.endsWith(' fails')) ||
     found.some((one) => one.version !== null && keyOf(one.version.name, one.version.version) === own)
+  )
 }

@@ -34,13 +34,17 @@ export function ConsoleView({ api }: { api: Api }) {
     addEventListener('hashchange', moved)
     return () => removeEventListener('hashchange', moved)
   }, [])
-  useEffect(() => follow(api, {
-    event(name, value) {
-      picture.event(name, value)
-      redraw(0)
-    },
-    connection: setConnection,
-  }), [api])
+  useEffect(
+    () =>
+      follow(api, {
+        event(name, value) {
+          picture.event(name, value)
+          redraw(0)
+        },
+        connection: setConnection,
+      }),
+    [api],
+  )
 
   const figures = new Map<string, Figures>()
   for (const [key, version] of picture.versions) figures.set(key, figuresOf(version))
@@ -80,7 +84,10 @@ export function ConsoleView({ api }: { api: Api }) {
       )}
       {open !== undefined && (
         <ModelPanel
-          version={open} picture={picture} api={api} onOpen={openModel}
+          version={open}
+          picture={picture}
+          api={api}
+          onOpen={openModel}
           onClose={() => history.replaceState(null, '', location.pathname) ?? setModel(null)}
         />
       )}
@@ -112,7 +119,9 @@ function Status({ picture, connection }: { picture: Picture; connection: Connect
   return (
     <header class="status">
       <h1>{hello?.server.name ?? 'Console'}</h1>
-      <p role="status"><span class={`state ${kind}`}>{text}</span></p>
+      <p role="status">
+        <span class={`state ${kind}`}>{text}</span>
+      </p>
       {connection.is === 'lost' && <p class="quiet words">{connection.text}</p>}
       {hello !== null && (
         <p class="quiet">

@@ -8,7 +8,11 @@ import { BY_HAND } from './settings.js'
 import { unloadText } from './unload.js'
 
 /** Load and unload, where the server and the key allow them. */
-export function Control({ version, picture: { hello, versions }, api }: {
+export function Control({
+  version,
+  picture: { hello, versions },
+  api,
+}: {
   version: Version
   picture: Picture
   api: Api
@@ -19,10 +23,11 @@ export function Control({ version, picture: { hello, versions }, api }: {
   const keep = useRef<HTMLButtonElement>(null)
   const load = useRef<HTMLButtonElement>(null)
   const unload = useRef<HTMLButtonElement>(null)
-  const act = (what: 'load' | 'unload') => run(async () => {
-    await api.post(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, {})
-    return `${name}: ${what === 'load' ? 'loaded' : 'unloading, once its requests have ended'}.`
-  })
+  const act = (what: 'load' | 'unload') =>
+    run(async () => {
+      await api.post(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, {})
+      return `${name}: ${what === 'load' ? 'loaded' : 'unloading, once its requests have ended'}.`
+    })
   const answered = (isSure: boolean) => {
     setAsking(false)
     if (isSure) act('unload')
@@ -44,13 +49,19 @@ export function Control({ version, picture: { hello, versions }, api }: {
         {state === 'READY' ? 'Load again' : 'Load'}
       </button>
       {state === 'READY' && (
-        <button type="button" ref={unload} disabled={busy || isAsking} onClick={() => setAsking(true)}>Unload</button>
+        <button type="button" ref={unload} disabled={busy || isAsking} onClick={() => setAsking(true)}>
+          Unload
+        </button>
       )}
       {isAsking && (
         <div class="ask" role="group" aria-labelledby="ask" onKeyDown={escaped}>
           <p id="ask">{unloadText(name, all)}</p>
-          <button type="button" class="primary" onClick={() => answered(true)}>Unload</button>
-          <button type="button" ref={keep} onClick={() => answered(false)}>Keep</button>
+          <button type="button" class="primary" onClick={() => answered(true)}>
+            Unload
+          </button>
+          <button type="button" ref={keep} onClick={() => answered(false)}>
+            Keep
+          </button>
         </div>
       )}
       {busy && <span class="quiet">working …</span>}

@@ -16,7 +16,13 @@ export interface Line {
 
 const HEIGHT = 150
 
-export function Curve({ title, clock, lines, text, top = 4 }: {
+export function Curve({
+  title,
+  clock,
+  lines,
+  text,
+  top = 4,
+}: {
   title: string
   clock: Clock
   lines: readonly Line[]
@@ -59,7 +65,10 @@ export function Curve({ title, clock, lines, text, top = 4 }: {
         <h3>{title}</h3>
         <ul class="legend">
           {lines.map(({ label, color, values }) => (
-            <li key={label}><i class={`swatch ${color.slice(2)}`} />{label} <b>{text(values.at(-1) ?? 0)}</b></li>
+            <li key={label}>
+              <i class={`swatch ${color.slice(2)}`} />
+              {label} <b>{text(values.at(-1) ?? 0)}</b>
+            </li>
           ))}
         </ul>
         <span class="readout" ref={readout} aria-hidden="true" />
@@ -98,7 +107,10 @@ function optionsOf(
     },
     axes: [
       {
-        ...axis, font, size: 22, incrs: [60, 120],
+        ...axis,
+        font,
+        size: 22,
+        incrs: [60, 120],
         values: (_, times) => times.map((time) => clockText(time * 1000).slice(0, 5)),
       },
       { ...axis, font, size: 52, values: (_, values) => values.map((value) => shown.current.text(value)) },
@@ -106,7 +118,10 @@ function optionsOf(
     series: [
       {},
       ...shown.current.lines.map(({ label, color: name, fill }) => ({
-        label, stroke: color(name), width: 1.5, points: { show: false },
+        label,
+        stroke: color(name),
+        width: 1.5,
+        points: { show: false },
         ...(fill === true ? { fill: `${color(name)}22` } : {}),
       })),
     ],
@@ -116,10 +131,13 @@ function optionsOf(
           if (readout.current === null) return
           const i = plot.cursor.idx
           const time = i === null || i === undefined ? undefined : plot.data[0][i]
-          readout.current.textContent = time === undefined ? '' : [
-            clockText(time * 1000),
-            ...shown.current.lines.map((line) => `${line.label} ${shown.current.text(line.values[i ?? 0] ?? 0)}`),
-          ].join('  ')
+          readout.current.textContent =
+            time === undefined
+              ? ''
+              : [
+                  clockText(time * 1000),
+                  ...shown.current.lines.map((line) => `${line.label} ${shown.current.text(line.values[i ?? 0] ?? 0)}`),
+                ].join('  ')
         },
       ],
     },

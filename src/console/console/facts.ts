@@ -22,11 +22,16 @@ export function factsOf(config: ModelConfig): [name: string, text: string][] {
   })
   const delay = Number(dynamic?.max_queue_delay_microseconds ?? 0)
   const upTo = `batches of up to ${counted(rows, 'row')}`
-  const batching = config.ensemble_scheduling !== undefined ? 'of the models that it is made of'
-    : config.sequence_batching !== undefined ? `requests of a sequence in order${rows > 0 ? `, in ${upTo}` : ''}`
-      : rows === 0 ? 'none: a request runs alone'
-        : dynamic === undefined ? `only what a client sends together, in ${upTo}`
-          : `${upTo}${delay > 0 ? `, for which a request waits at most ${timeText(delay)}` : ''}`
+  const batching =
+    config.ensemble_scheduling !== undefined
+      ? 'of the models that it is made of'
+      : config.sequence_batching !== undefined
+        ? `requests of a sequence in order${rows > 0 ? `, in ${upTo}` : ''}`
+        : rows === 0
+          ? 'none: a request runs alone'
+          : dynamic === undefined
+            ? `only what a client sends together, in ${upTo}`
+            : `${upTo}${delay > 0 ? `, for which a request waits at most ${timeText(delay)}` : ''}`
   const { max_queue_size: size = 0, default_timeout_microseconds: timeout = 0 } = dynamic?.default_queue_policy ?? {}
   const queue = [
     size > 0 ? `at most ${counted(size, 'request')}` : 'no limit of its own',
@@ -34,6 +39,7 @@ export function factsOf(config: ModelConfig): [name: string, text: string][] {
   ]
   return [
     ...(instances.length > 0 ? [['Instances', instances.join(', ')] as [string, string]] : []),
-    ['Batching', batching], ['Queue', queue.join(', ')],
+    ['Batching', batching],
+    ['Queue', queue.join(', ')],
   ]
 }

@@ -39,8 +39,10 @@ export class Rings<Name extends string> {
   constructor(clock: Clock, names: readonly Name[], begin: number) {
     this.#clock = clock
     this.#begin = begin
-    this.#rings = Object.fromEntries(names.map((name) => [name, new Float32Array(POINTS).fill(begin)])) as
-      Record<Name, Float32Array>
+    this.#rings = Object.fromEntries(names.map((name) => [name, new Float32Array(POINTS).fill(begin)])) as Record<
+      Name,
+      Float32Array
+    >
   }
 
   /** The current second has no numbers. */

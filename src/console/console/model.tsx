@@ -47,7 +47,13 @@ interface Why extends Expected {
   }[]
 }
 
-export function ModelPanel({ version, picture, api, onOpen, onClose }: {
+export function ModelPanel({
+  version,
+  picture,
+  api,
+  onOpen,
+  onClose,
+}: {
   version: Version
   picture: Picture
   api: Api
@@ -62,7 +68,10 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
   const others = [...picture.versions.values()].filter((one) => one.name === name)
   return (
     <dialog
-      class="panel" ref={dialog} aria-labelledby="panel-title" onClose={onClose}
+      class="panel"
+      ref={dialog}
+      aria-labelledby="panel-title"
+      onClose={onClose}
       onClick={(event) => event.target === dialog.current && dialog.current?.close()}
     >
       <div class="inside">
@@ -76,12 +85,19 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
           <State version={version} />
           {others.length > 1 ? (
             <select
-              aria-label="Version" value={version.version}
+              aria-label="Version"
+              value={version.version}
               onChange={(event) => onOpen(name, event.currentTarget.value)}
             >
-              {others.map((one) => <option key={one.version} value={one.version}>version {one.version}</option>)}
+              {others.map((one) => (
+                <option key={one.version} value={one.version}>
+                  version {one.version}
+                </option>
+              ))}
             </select>
-          ) : <span class="quiet">{version.version !== '' && `version ${version.version}`}</span>}
+          ) : (
+            <span class="quiet">{version.version !== '' && `version ${version.version}`}</span>
+          )}
           {isAsked && <Control key={name} version={version} picture={picture} api={api} />}
         </div>
         {version.reason !== '' && <p class={`words ${isUnloaded(version) ? 'quiet' : 'bad'}`}>{version.reason}</p>}
@@ -93,12 +109,17 @@ export function ModelPanel({ version, picture, api, onOpen, onClose }: {
         {isServing && isAsked && (
           <section>
             <h3>Try it</h3>
-            {picture.hello?.may.infer === false ? <p class="quiet">This key may not send requests to models.</p>
-              : (
-                <TryModel
-                  key={name} model={name} version={version.version} api={api} grpcPort={picture.hello?.grpc_port}
-                />
-              )}
+            {picture.hello?.may.infer === false ? (
+              <p class="quiet">This key may not send requests to models.</p>
+            ) : (
+              <TryModel
+                key={name}
+                model={name}
+                version={version.version}
+                api={api}
+                grpcPort={picture.hello?.grpc_port}
+              />
+            )}
           </section>
         )}
         {isServing && isAsked && <Configuration key={name} name={name} version={version.version} api={api} />}
@@ -112,8 +133,12 @@ function Numbers({ version }: { version: Version }) {
   const { rate, failed, mean_us, waited_us, waiting } = figuresOf(version)
   const tiles: Tile[] = [
     ['Requests', `${numberText(rate)}/s`, `${numberText(failed)} failed/s`],
-    ['Mean time', ...(mean_us > 0 ? [timeText(mean_us), `${timeText(waited_us)} in the queue`] as const
-      : ['–', 'no requests'] as const)],
+    [
+      'Mean time',
+      ...(mean_us > 0
+        ? ([timeText(mean_us), `${timeText(waited_us)} in the queue`] as const)
+        : (['–', 'no requests'] as const)),
+    ],
     ['Waiting', numberText(waiting), `${row?.running ?? 0} of ${counted(row?.instances ?? 0, 'instance')} busy`],
     ['Oldest', (row?.oldest_ms ?? 0) > 0 ? timeText((row?.oldest_ms ?? 0) * 1000) : '–', 'execution that runs'],
   ]
@@ -136,14 +161,19 @@ function Curves({ version: { rings }, picture }: { version: Version; picture: Pi
       <h3>The last minutes</h3>
       <div class="curves">
         <Curve
-          title="Requests per second" clock={picture.clock} text={numberText}
+          title="Requests per second"
+          clock={picture.clock}
+          text={numberText}
           lines={[
             { label: 'out', color: '--accent', values: rings.values('answered'), fill: true },
             { label: 'failed', color: '--bad', values: rings.values('failed') },
           ]}
         />
         <Curve
-          title="Mean time of a request" clock={picture.clock} text={(ms) => timeText(ms * 1000)} top={0.1}
+          title="Mean time of a request"
+          clock={picture.clock}
+          text={(ms) => timeText(ms * 1000)}
+          top={0.1}
           lines={[{ label: 'time', color: '--warn', values: means, fill: true }]}
         />
       </div>
@@ -158,20 +188,41 @@ const ratesText = ({ rate, p50_us, p99_us }: Expected): string =>
 function WhySlow({ version: { name, version }, api }: { version: Version; api: Api }) {
   const path = `${modelPath(name, version)}/why`
   const { value, error } = useAsked(async () => (await api.json(path)) as Why, WHY_SECONDS, path)
-  if (error !== null) return <section><h3>Why</h3><p class="bad">{error}</p></section>
-  if (value === null) return <section><h3>Why</h3><p class="quiet">Asking the server …</p></section>
+  if (error !== null)
+    return (
+      <section>
+        <h3>Why</h3>
+        <p class="bad">{error}</p>
+      </section>
+    )
+  if (value === null)
+    return (
+      <section>
+        <h3>Why</h3>
+        <p class="quiet">Asking the server …</p>
+      </section>
+    )
   const { requests, failures, seconds, causes, behind, advice } = value
   if (requests + failures === 0)
-    return <section><h3>Why</h3><p class="empty">No requests in the last {ageText(seconds)}.</p></section>
+    return (
+      <section>
+        <h3>Why</h3>
+        <p class="empty">No requests in the last {ageText(seconds)}.</p>
+      </section>
+    )
   const shares = (of: Readonly<Record<string, number>>) =>
-    Object.entries(of).filter(([, share]) => share > 0.005).toSorted((a, b) => b[1] - a[1]).slice(0, 4)
+    Object.entries(of)
+      .filter(([, share]) => share > 0.005)
+      .toSorted((a, b) => b[1] - a[1])
+      .slice(0, 4)
   const others = shares(behind).filter(([model]) => model !== name)
   return (
     <section class="why">
       <h3>What to change</h3>
       {advice.length === 0 && (
         <p class="empty">
-          {value.replayed ? 'Nothing: the server found no setting that would help.'
+          {value.replayed
+            ? 'Nothing: the server found no setting that would help.'
             : 'Not known yet. Changes are tried once enough requests waited or ran on worker threads.'}
         </p>
       )}
@@ -179,9 +230,17 @@ function WhySlow({ version: { name, version }, api }: { version: Version; api: A
         <ol class="advice">
           {advice.map(({ change, setting, from, to, text, now, expected }) => (
             <li key={`${change} ${to}`}>
-              <p><b>{changeOf(change, from, to)}</b>: {text}</p>
-              {setting && (isOutside(change) ? <p class="words">What helps: {setting}.</p>
-                : <pre tabIndex={0}><code>{setting}</code></pre>)}
+              <p>
+                <b>{changeOf(change, from, to)}</b>: {text}
+              </p>
+              {setting &&
+                (isOutside(change) ? (
+                  <p class="words">What helps: {setting}.</p>
+                ) : (
+                  <pre tabIndex={0}>
+                    <code>{setting}</code>
+                  </pre>
+                ))}
               {now && expected && <p class="quiet">now: {ratesText(now)}</p>}
               {expected && <p>expected: {ratesText(expected)}</p>}
             </li>
@@ -199,7 +258,9 @@ function WhySlow({ version: { name, version }, api }: { version: Version; api: A
           <h3>Why batches begin</h3>
           <ul class="plain">
             {shares(causes).map(([cause, share]) => (
-              <li key={cause}><b>{percentText(share)}</b> {cause in CAUSES ? causeOf(cause) : cause}</li>
+              <li key={cause}>
+                <b>{percentText(share)}</b> {cause in CAUSES ? causeOf(cause) : cause}
+              </li>
             ))}
           </ul>
         </>
@@ -228,7 +289,9 @@ function Batches({ version: { row } }: { version: Version }) {
           key: String(batch_size),
           // A model without batching runs requests as they are.
           cells: [
-            batch_size === 0 ? '1 request' : counted(batch_size, 'row'), numberText(count), percentText(count / all),
+            batch_size === 0 ? '1 request' : counted(batch_size, 'row'),
+            numberText(count),
+            percentText(count / all),
             timeText(ns / Math.max(1, count) / 1000),
           ],
         }))}
@@ -242,14 +305,23 @@ function Configuration({ name, version, api }: { name: string; version: string; 
   const { value, error } = useAsked(async () => (await api.json(path)) as ModelConfig, 0, path)
   return (
     <details>
-      <summary><h3>Configuration</h3></summary>
+      <summary>
+        <h3>Configuration</h3>
+      </summary>
       {error !== null && <p class="bad">{error}</p>}
       {value !== null && (
         <>
           <dl class="facts">
-            {factsOf(value).map(([title, text]) => <div key={title}><dt>{title}</dt><dd>{text}</dd></div>)}
+            {factsOf(value).map(([title, text]) => (
+              <div key={title}>
+                <dt>{title}</dt>
+                <dd>{text}</dd>
+              </div>
+            ))}
           </dl>
-          <pre class="config" tabIndex={0}><code>{JSON.stringify(value, null, 2)}</code></pre>
+          <pre class="config" tabIndex={0}>
+            <code>{JSON.stringify(value, null, 2)}</code>
+          </pre>
         </>
       )}
     </details>

@@ -22,8 +22,10 @@ type Order = 'trouble' | 'name' | 'rate' | 'time' | 'waiting' | 'failed'
 
 /** The state of a version comes first: what does not serve must not be below thousands of rows. */
 const trouble = ({ version, figures }: Shown): number =>
-  isFailed(version) ? 1e15
-    : version.state !== 'READY' && !isUnloaded(version) ? 1e14
+  isFailed(version)
+    ? 1e15
+    : version.state !== 'READY' && !isUnloaded(version)
+      ? 1e14
       : figures.failed * 1e9 + figures.waited_us * figures.rate * 10 + figures.mean_us * figures.rate + figures.waiting
 
 const ORDERS: Readonly<Record<Order, (one: Shown) => number>> = {
@@ -35,10 +37,15 @@ const ORDERS: Readonly<Record<Order, (one: Shown) => number>> = {
   failed: ({ figures }) => figures.failed,
 }
 
-const byName = (a: Shown, b: Shown) => a.version.name.localeCompare(b.version.name) ||
+const byName = (a: Shown, b: Shown) =>
+  a.version.name.localeCompare(b.version.name) ||
   a.version.version.localeCompare(b.version.version, 'en', { numeric: true })
 
-export function Models({ picture, figures, onOpen }: {
+export function Models({
+  picture,
+  figures,
+  onOpen,
+}: {
   picture: Picture
   figures: ReadonlyMap<string, Figures>
   onOpen: (name: string, version: string) => void
@@ -56,8 +63,9 @@ export function Models({ picture, figures, onOpen }: {
     return own === undefined ? [] : [{ key, version, figures: own }]
   })
   const wanted = filter.toLowerCase()
-  const found = all.filter(({ version }) =>
-    wanted === '' || version.name.toLowerCase().includes(wanted) || stateOf(version)[1] === wanted)
+  const found = all.filter(
+    ({ version }) => wanted === '' || version.name.toLowerCase().includes(wanted) || stateOf(version)[1] === wanted,
+  )
   const rows = found.toSorted((a, b) => ORDERS[order](b) - ORDERS[order](a) || byName(a, b))
   // A new order is what the pointer in the table asked for.
   if (isHeld && places.current.order === order && places.current.filter === filter) {
@@ -82,33 +90,56 @@ export function Models({ picture, figures, onOpen }: {
       <div class="tools">
         <label for="filter">Filter</label>
         <input
-          id="filter" type="search" placeholder="name or state" value={filter} autocomplete="off"
+          id="filter"
+          type="search"
+          placeholder="name or state"
+          value={filter}
+          autocomplete="off"
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
-        <span class="quiet" role="status">{wanted === '' ? '' : `${counted(rows.length, 'version')} found`}</span>
+        <span class="quiet" role="status">
+          {wanted === '' ? '' : `${counted(rows.length, 'version')} found`}
+        </span>
         {isHeld && <span class="quiet wide">Rows keep their places while you are in the table.</span>}
       </div>
       <div
-        class="scroll models" role="region" aria-label="Table of models" tabIndex={0}
+        class="scroll models"
+        role="region"
+        aria-label="Table of models"
+        tabIndex={0}
         onScroll={(event) => setTop(event.currentTarget.scrollTop)}
-        onPointerEnter={() => (holds.current.pointer = true)} onPointerLeave={() => (holds.current.pointer = false)}
-        onFocusIn={() => (holds.current.focus = true)} onFocusOut={() => (holds.current.focus = false)}
+        onPointerEnter={() => (holds.current.pointer = true)}
+        onPointerLeave={() => (holds.current.pointer = false)}
+        onFocusIn={() => (holds.current.focus = true)}
+        onFocusOut={() => (holds.current.focus = false)}
       >
         <table aria-rowcount={rows.length + 1}>
           <caption class="hidden">Versions of models, those with trouble first</caption>
           <thead>
             <tr>
               {head('Model', 'name', '')}
-              <th scope="col" class="wide">State</th>
+              <th scope="col" class="wide">
+                State
+              </th>
               {head('Waiting', 'waiting')}
               {head('Requests/s', 'rate', 'number wide')}
-              <th scope="col" class="wide">5 minutes</th>
+              <th scope="col" class="wide">
+                5 minutes
+              </th>
               {head('Mean time', 'time')}
-              <th scope="col" class="wide">Queue, compute</th>
+              <th scope="col" class="wide">
+                Queue, compute
+              </th>
               {head('Failed/s', 'failed', 'number wide')}
-              <th scope="col" class="number wide">Busy</th>
-              <th scope="col" class="number wide">Batch</th>
-              <th scope="col" class="number wide">Last</th>
+              <th scope="col" class="number wide">
+                Busy
+              </th>
+              <th scope="col" class="number wide">
+                Batch
+              </th>
+              <th scope="col" class="number wide">
+                Last
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -116,14 +147,13 @@ export function Models({ picture, figures, onOpen }: {
             {drawn.map((one, i) => (
               <Row {...one} key={one.key} index={first + i + 2} now={picture.now?.time_ms ?? 0} onOpen={onOpen} />
             ))}
-            {first + drawn.length < rows.length && (
-              <Space key="below" rows={rows.length - first - drawn.length} />
-            )}
+            {first + drawn.length < rows.length && <Space key="below" rows={rows.length - first - drawn.length} />}
           </tbody>
         </table>
         {rows.length === 0 && (
           <p class="empty">
-            {all.length === 0 ? 'The repository has no models.'
+            {all.length === 0
+              ? 'The repository has no models.'
               : `No model has "${filter}" in its name, and none has it as its state, such as "serves" or "not loaded".`}
           </p>
         )}
@@ -139,7 +169,13 @@ const Space = ({ rows }: { rows: number }) => (
   </tr>
 )
 
-function Row({ version, figures, index, now, onOpen }: Omit<Shown, 'key'> & {
+function Row({
+  version,
+  figures,
+  index,
+  now,
+  onOpen,
+}: Omit<Shown, 'key'> & {
   index: number
   now: number
   onOpen: (name: string, version: string) => void
@@ -154,22 +190,31 @@ function Row({ version, figures, index, now, onOpen }: Omit<Shown, 'key'> & {
   return (
     <tr aria-rowindex={index} class={isQuiet ? 'still' : ''}>
       <th scope="row">
-        <button type="button" class="name" title={name} onClick={() => onOpen(name, version.version)}>{name}</button>
-        {' '}<span class="quiet version">{version.version}</span>
+        <button type="button" class="name" title={name} onClick={() => onOpen(name, version.version)}>
+          {name}
+        </button>{' '}
+        <span class="quiet version">{version.version}</span>
       </th>
-      <td class="wide"><State version={version} /></td>
+      <td class="wide">
+        <State version={version} />
+      </td>
       <td class={`number ${waiting > 0 ? 'strong' : ''}`}>{isQuiet ? '' : numberText(waiting)}</td>
       <td class="number wide">{isQuiet ? '' : numberText(rate)}</td>
       <td class="wide">{trend}</td>
       <td class="number">
         {mean_us > 0 && timeText(mean_us)}
-        {mean_us === 0 && state !== 'READY' && <span class="narrow"><State version={version} isShort /></span>}
+        {mean_us === 0 && state !== 'READY' && (
+          <span class="narrow">
+            <State version={version} isShort />
+          </span>
+        )}
       </td>
       <td class="wide">
         {mean_us > 0 && (
           <Bar
             parts={[
-              { kind: 'waits', share: waited_us / mean_us }, { kind: 'computes', share: 1 - waited_us / mean_us },
+              { kind: 'waits', share: waited_us / mean_us },
+              { kind: 'computes', share: 1 - waited_us / mean_us },
             ]}
           />
         )}
@@ -197,7 +242,11 @@ const stateOf = (version: Stated): [kind: string, text: string] =>
 /** The state in words; the colour only repeats it. */
 export function State({ version, isShort = false }: { version: Stated; isShort?: boolean }) {
   const [kind, text] = stateOf(version)
-  return <span class={`state ${kind}`} title={version.reason}>{isShort && kind === 'bad' ? 'fails' : text}</span>
+  return (
+    <span class={`state ${kind}`} title={version.reason}>
+      {isShort && kind === 'bad' ? 'fails' : text}
+    </span>
+  )
 }
 
 /** The fragment of `/console` that opens a model. */

@@ -6,14 +6,22 @@ import { PHASES } from '../../tools/why/words.js'
 import { percentText, timeText } from '../format.js'
 
 /** A section with a heading; `note` stands beside it. */
-export const Section = ({ id, title, note, children }: {
+export const Section = ({
+  id,
+  title,
+  note,
+  children,
+}: {
   id: string
   title: string
   note?: ComponentChildren
   children: ComponentChildren
 }) => (
   <section class="card" aria-labelledby={id}>
-    <header class="head"><h2 id={id}>{title}</h2>{note !== undefined && <p class="quiet">{note}</p>}</header>
+    <header class="head">
+      <h2 id={id}>{title}</h2>
+      {note !== undefined && <p class="quiet">{note}</p>}
+    </header>
     {children}
   </section>
 )
@@ -26,7 +34,11 @@ export const Tiles = ({ tiles }: { tiles: readonly Tile[] }) => (
   <dl class="tiles">
     {tiles.map(([title, value, note, kind]) => (
       <div key={title} class="tile">
-        <dt>{title}</dt><dd><b class={kind}>{value}</b><span class="quiet">{note}</span></dd>
+        <dt>{title}</dt>
+        <dd>
+          <b class={kind}>{value}</b>
+          <span class="quiet">{note}</span>
+        </dd>
       </div>
     ))}
   </dl>
@@ -43,7 +55,11 @@ export interface Column {
 const classOf = ({ number, wide }: Column): string => [number && 'number', wide && 'wide'].filter(Boolean).join(' ')
 
 /** A table with a caption for screen readers. */
-export const Table = ({ caption, columns, rows }: {
+export const Table = ({
+  caption,
+  columns,
+  rows,
+}: {
   caption: string
   columns: readonly Column[]
   rows: readonly { key: string; cells: readonly ComponentChildren[] }[]
@@ -53,13 +69,21 @@ export const Table = ({ caption, columns, rows }: {
       <caption class="hidden">{caption}</caption>
       <thead>
         <tr>
-          {columns.map((column) => <th key={column.title} scope="col" class={classOf(column)}>{column.title}</th>)}
+          {columns.map((column) => (
+            <th key={column.title} scope="col" class={classOf(column)}>
+              {column.title}
+            </th>
+          ))}
         </tr>
       </thead>
       <tbody>
         {rows.map(({ key, cells }) => (
           <tr key={key}>
-            {cells.map((cell, i) => <td key={i} class={classOf(columns[i] ?? { title: '' })}>{cell}</td>)}
+            {cells.map((cell, i) => (
+              <td key={i} class={classOf(columns[i] ?? { title: '' })}>
+                {cell}
+              </td>
+            ))}
           </tr>
         ))}
       </tbody>
@@ -83,14 +107,25 @@ export function Phases({ phases, isLong = false }: { phases: Readonly<Record<str
       <Bar parts={known.map(({ name, us }) => ({ kind: kindOf(name), share: us / total }))} />
       {isLong ? (
         <ul class="plain">
-          {large.filter(({ us }) => us > total / 1000).map(({ name, us }) => (
-            <li key={name}>
-              <i class={`swatch ${kindOf(name)}`} /><b>{timeText(us)}</b> {PHASES[name]?.[0]}
-              <span class="quiet"> {percentText(us / total)}</span>
-            </li>
-          ))}
+          {large
+            .filter(({ us }) => us > total / 1000)
+            .map(({ name, us }) => (
+              <li key={name}>
+                <i class={`swatch ${kindOf(name)}`} />
+                <b>{timeText(us)}</b> {PHASES[name]?.[0]}
+                <span class="quiet"> {percentText(us / total)}</span>
+              </li>
+            ))}
         </ul>
-      ) : <span class="quiet">{large.slice(0, 2).filter(({ us }) => us > total / 50).map(says).join(', ')}</span>}
+      ) : (
+        <span class="quiet">
+          {large
+            .slice(0, 2)
+            .filter(({ us }) => us > total / 50)
+            .map(says)
+            .join(', ')}
+        </span>
+      )}
     </div>
   )
 }
@@ -100,7 +135,10 @@ export const Bar = ({ parts }: { parts: readonly { kind: string; share: number }
   <svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">
     {parts.map(({ kind, share }, i) => (
       <rect
-        key={i} class={kind} height="1" width={Math.max(0, Math.min(1, share)) * 100}
+        key={i}
+        class={kind}
+        height="1"
+        width={Math.max(0, Math.min(1, share)) * 100}
         x={parts.slice(0, i).reduce((sum, part) => sum + part.share, 0) * 100}
       />
     ))}
@@ -114,7 +152,10 @@ export function Trend({ values }: { values: readonly (number | null)[] }) {
   const points = known.map((value, i) => `${i},${(20 - (value / max) * 18).toFixed(1)}`).join(' ')
   return (
     <svg
-      class="trend" viewBox={`0 0 ${Math.max(1, known.length - 1)} 21`} preserveAspectRatio="none" aria-hidden="true"
+      class="trend"
+      viewBox={`0 0 ${Math.max(1, known.length - 1)} 21`}
+      preserveAspectRatio="none"
+      aria-hidden="true"
     >
       <polyline points={points} />
     </svg>
@@ -145,12 +186,16 @@ export function useAction(): { busy: boolean; outcome: Outcome | null; run: (act
 }
 
 export const OutcomeText = ({ outcome }: { outcome: Outcome | null }) => (
-  <p role="status" class={`outcome ${outcome === null ? '' : outcome.isGood ? 'good' : 'bad'}`}>{outcome?.text}</p>
+  <p role="status" class={`outcome ${outcome === null ? '' : outcome.isGood ? 'good' : 'bad'}`}>
+    {outcome?.text}
+  </p>
 )
 
 /** The value of a route, asked now and each `seconds` while the part is shown; `again` asks at once. */
 export function useAsked<Value>(
-  ask: () => Promise<Value>, seconds: number, key: string,
+  ask: () => Promise<Value>,
+  seconds: number,
+  key: string,
 ): { value: Value | null; error: string | null; again: () => void } {
   const [reply, setReply] = useState<{ key: string; value: Value | null; error: string | null } | null>(null)
   const [turn, setTurn] = useState(0)

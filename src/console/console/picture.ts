@@ -31,8 +31,9 @@ export const keyOf = (name: string, version: string): string => JSON.stringify([
 
 /** Records of failed requests, the newest first. */
 export const failedLately = ({ slowest }: Pick<Picture, 'slowest'>): RequestRecord[] =>
-  (slowest?.failed.flatMap(({ requests }) => requests) ?? [])
-    .toSorted((a, b) => (b.time ?? '').localeCompare(a.time ?? ''))
+  (slowest?.failed.flatMap(({ requests }) => requests) ?? []).toSorted((a, b) =>
+    (b.time ?? '').localeCompare(a.time ?? ''),
+  )
 
 export class Picture {
   hello: Hello | null = null
@@ -103,8 +104,7 @@ export class Picture {
     this.clock.next(now.time_ms)
     this.server.begin()
     // Both sums fall when a version is unloaded.
-    const per = (value: number, last: number) =>
-      isNext && value >= last ? ((value - last) * 1000) / ms : Number.NaN
+    const per = (value: number, last: number) => (isNext && value >= last ? ((value - last) * 1000) / ms : Number.NaN)
     if (before !== null) {
       this.server.set('accepted', per(now.accepted, before.accepted))
       this.server.set('answered', per(now.answered, before.answered))
@@ -125,8 +125,14 @@ export class Picture {
   #model(row: ModelRow, scale: number): void {
     const key = keyOf(row.name, row.version)
     // An event of a version can come before the index that lists it.
-    const version = this.versions.get(key) ??
-      { name: row.name, version: row.version, state: 'READY', reason: '', row: null, rings: null }
+    const version = this.versions.get(key) ?? {
+      name: row.name,
+      version: row.version,
+      state: 'READY',
+      reason: '',
+      row: null,
+      rings: null,
+    }
     const last = version.row
     version.row = row
     this.versions.set(key, version)
@@ -139,12 +145,24 @@ export class Picture {
     const again = last === null || success.count < last.inference_stats.success.count
     const grown = (value: number, of: (row: ModelRow) => number) =>
       isOld ? 0 : (value - (again ? 0 : of(last))) * scale
-    version.rings?.set('answered', grown(success.count, (one) => one.inference_stats.success.count))
-    version.rings?.set('failed', grown(fail.count, (one) => one.inference_stats.fail.count))
+    version.rings?.set(
+      'answered',
+      grown(success.count, (one) => one.inference_stats.success.count),
+    )
+    version.rings?.set(
+      'failed',
+      grown(fail.count, (one) => one.inference_stats.fail.count),
+    )
     version.rings?.set('ms', grown(success.ns, (one) => one.inference_stats.success.ns) / 1e6)
     version.rings?.set('waited_ms', grown(queue.ns, (one) => one.inference_stats.queue.ns) / 1e6)
-    version.rings?.set('rows', grown(row.inference_count, (one) => one.inference_count))
-    version.rings?.set('executions', grown(row.execution_count, (one) => one.execution_count))
+    version.rings?.set(
+      'rows',
+      grown(row.inference_count, (one) => one.inference_count),
+    )
+    version.rings?.set(
+      'executions',
+      grown(row.execution_count, (one) => one.execution_count),
+    )
   }
 
   /** Failed requests by fault since the page is open, most important first; the client's own mistakes last. */
@@ -157,8 +175,7 @@ export class Picture {
   }
 }
 
-export const failures = ({ failed }: Now): number =>
-  FAULTS.reduce((sum, fault) => sum + failed[fault], 0)
+export const failures = ({ failed }: Now): number => FAULTS.reduce((sum, fault) => sum + failed[fault], 0)
 
 /** Numbers of a version for the last seconds. */
 export interface Figures {

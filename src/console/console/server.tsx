@@ -13,7 +13,12 @@ import { failedLately, keyOf, type Picture } from './picture.js'
 export type OpenModel = (name: string, version: string) => void
 
 /** The findings in sentences. */
-export function Findings({ found, picture, isLive, onOpen }: {
+export function Findings({
+  found,
+  picture,
+  isLive,
+  onOpen,
+}: {
   found: readonly Finding[]
   picture: Picture
   isLive: boolean
@@ -26,11 +31,15 @@ export function Findings({ found, picture, isLive, onOpen }: {
   useLayoutEffect(() => keepHeight(place.current, picture.now?.time_ms ?? 0))
   return (
     <section class="findings" aria-labelledby="findings" ref={place}>
-      <h2 id="findings" class="hidden">What to look at first</h2>
+      <h2 id="findings" class="hidden">
+        What to look at first
+      </h2>
       {found.length > 0 && !isLive && picture.now !== null && (
         <p class="quiet">As of {clockText(picture.now.time_ms)}:</p>
       )}
-      {found.length === 0 ? <p class={`finding ${kind}`}>{text}</p> : (
+      {found.length === 0 ? (
+        <p class={`finding ${kind}`}>{text}</p>
+      ) : (
         <ul>
           {found.slice(0, FINDINGS_MAX).map(({ key, level, version, text }) => (
             <li key={key} class={`finding ${level}`}>
@@ -40,7 +49,8 @@ export function Findings({ found, picture, isLive, onOpen }: {
                   <button type="button" class="name" onClick={() => onOpen(version.name, version.version)}>
                     {version.name}
                   </button>
-                )} {text}
+                )}{' '}
+                {text}
               </span>
             </li>
           ))}
@@ -56,10 +66,11 @@ function nothingFound({ now, versions, hello }: Picture, isLive: boolean): reado
   const serving = [...versions.values()].filter(({ state }) => state === 'READY').length
   if (now === null) return ['neutral', 'The numbers of the server are on their way.']
   if (!isLive) return ['neutral', `What the server does is not known since ${clockText(now.time_ms)}.`]
-  const how = hello?.explicit === true
-    ? 'Load one by its name under Settings, or with POST /v2/repository/models/NAME/load.'
-    : 'Put a model into the repository that --model-repository names; with --model-control-mode=none, start the ' +
-      'server again.'
+  const how =
+    hello?.explicit === true
+      ? 'Load one by its name under Settings, or with POST /v2/repository/models/NAME/load.'
+      : 'Put a model into the repository that --model-repository names; with --model-control-mode=none, start the ' +
+        'server again.'
   if (versions.size === 0) return ['neutral', `The repository has no models. ${how}`]
   if (serving === 0) return ['neutral', `No model is loaded. ${how}`]
   const serve = `${counted(serving, 'version')} ${serving === 1 ? 'serves' : 'serve'}`
@@ -91,7 +102,8 @@ export function Traffic({ picture }: { picture: Picture }) {
     ['In', `${numberText(accepted)}/s`, counted(now?.connections ?? 0, 'connection')],
     ['Out', `${numberText(answered)}/s`, accepted > answered * 1.1 + 1 ? 'less than comes in' : 'keeps up'],
     [
-      'Failed', `${numberText(server.rate('failed'))}/s`,
+      'Failed',
+      `${numberText(server.rate('failed'))}/s`,
       `${numberText(Math.round(lately))} in ${ageText(Math.min(POINTS, Math.max(1, clock.count - 1)))}`,
       lately > 0 ? 'bad' : '',
     ],
@@ -100,15 +112,21 @@ export function Traffic({ picture }: { picture: Picture }) {
   ]
   return (
     <section aria-labelledby="traffic">
-      <h2 id="traffic" class="hidden">Requests</h2>
+      <h2 id="traffic" class="hidden">
+        Requests
+      </h2>
       <Tiles tiles={tiles} />
       <div class="curves">
         <Curve
-          title="Waiting requests" clock={clock} text={numberText}
+          title="Waiting requests"
+          clock={clock}
+          text={numberText}
           lines={[{ label: 'waiting', color: '--warn', values: server.values('waiting'), fill: true }]}
         />
         <Curve
-          title="Requests per second" clock={clock} text={numberText}
+          title="Requests per second"
+          clock={clock}
+          text={numberText}
           lines={[
             { label: 'in', color: '--accent', values: server.values('accepted'), fill: true },
             { label: 'out', color: '--good', values: server.values('answered') },
@@ -158,7 +176,8 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
   const counts = picture.failedSince().filter(({ all }) => all > 0)
   const models = [...picture.versions.values()]
     .map(({ name, version, row }) => ({ name, version, count: row?.inference_stats.fail.count ?? 0 }))
-    .filter(({ count }) => count > 0).toSorted((a, b) => b.count - a.count)
+    .filter(({ count }) => count > 0)
+    .toSorted((a, b) => b.count - a.count)
   const last = kindsOf(failedLately(picture)).slice(0, FAILURES_SHOWN)
   return (
     <Section id="failures" title="Failures" note={`the last ${picture.slowest?.minutes ?? 15} minutes`}>
@@ -179,7 +198,9 @@ export function Failures({ picture, onOpen }: { picture: Picture; onOpen: OpenMo
           {models.slice(0, FAILURES_SHOWN).map(({ name, version, count }, i) => (
             <span key={keyOf(name, version)}>
               {i > 0 && ', '}
-              <button type="button" class="name" onClick={() => onOpen(name, version)}>{name}</button>{' '}
+              <button type="button" class="name" onClick={() => onOpen(name, version)}>
+                {name}
+              </button>{' '}
               {numberText(count)}
             </span>
           ))}
@@ -214,11 +235,15 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
   const shown = isAll ? records : records.slice(0, SLOWEST_SHOWN)
   return (
     <Section id="slowest" title="Slowest requests" note={`the last ${picture.slowest?.minutes ?? 15} minutes`}>
-      {records.length === 0 ? <p class="empty">No requests yet.</p> : (
+      {records.length === 0 ? (
+        <p class="empty">No requests yet.</p>
+      ) : (
         <Table
           caption="The slowest requests, with where their time went and why their batch began"
           columns={[
-            { title: 'Took', number: true }, { title: 'Model' }, { title: 'Where the time went' },
+            { title: 'Took', number: true },
+            { title: 'Model' },
+            { title: 'Where the time went' },
             { title: 'Why it ran when it did', wide: true },
           ]}
           rows={shown.map((record, i) => ({
@@ -226,8 +251,11 @@ export function SlowestRequests({ picture, onOpen }: { picture: Picture; onOpen:
             cells: [
               <b>{timeText(record.total_us ?? 0)}</b>,
               <>
-                <ModelName record={record} onOpen={onOpen} /><br />
-                <span class="quiet id"><time>{timeOfDay(record)}</time> {record.id}</span>
+                <ModelName record={record} onOpen={onOpen} />
+                <br />
+                <span class="quiet id">
+                  <time>{timeOfDay(record)}</time> {record.id}
+                </span>
               </>,
               <Phases phases={record.phases_us ?? {}} />,
               <span class="words quiet">{causeText(record)}</span>,
@@ -259,12 +287,18 @@ const MEMORY_SHOWN = 10
 
 export function Memory({ picture, onOpen }: { picture: Picture; onOpen: OpenModel }) {
   const { now } = picture
-  const held = [...picture.versions.values()].flatMap(({ name, version, row }) => {
-    const { process_bytes = 0, device_bytes = 0, file_bytes = 0 } = row ?? {}
-    const parts = [[process_bytes, 'in its processes'], [device_bytes, 'on GPUs'], [file_bytes, 'of files']] as const
-    const bytes = process_bytes + device_bytes + file_bytes
-    return bytes === 0 ? [] : [{ name, version, bytes, parts: parts.filter(([one]) => one > 0) }]
-  }).toSorted((a, b) => b.bytes - a.bytes)
+  const held = [...picture.versions.values()]
+    .flatMap(({ name, version, row }) => {
+      const { process_bytes = 0, device_bytes = 0, file_bytes = 0 } = row ?? {}
+      const parts = [
+        [process_bytes, 'in its processes'],
+        [device_bytes, 'on GPUs'],
+        [file_bytes, 'of files'],
+      ] as const
+      const bytes = process_bytes + device_bytes + file_bytes
+      return bytes === 0 ? [] : [{ name, version, bytes, parts: parts.filter(([one]) => one > 0) }]
+    })
+    .toSorted((a, b) => b.bytes - a.bytes)
   const most = held[0]?.bytes ?? 1
   const devices = now?.devices ?? []
   const share = (used: number, limit: number) => (limit > 0 ? used / limit : 0)
@@ -274,18 +308,24 @@ export function Memory({ picture, onOpen }: { picture: Picture; onOpen: OpenMode
         <li>
           <span>Requests</span>
           <Bar parts={[{ kind: 'accent', share: share(now?.memory.used ?? 0, now?.memory.limit ?? 0) }]} />
-          <span class="number">{bytesText(now?.memory.used ?? 0)} of {bytesText(now?.memory.limit ?? 0)}</span>
+          <span class="number">
+            {bytesText(now?.memory.used ?? 0)} of {bytesText(now?.memory.limit ?? 0)}
+          </span>
         </li>
         {devices.map(({ name, used, limit, utilization }, i) => (
           <li key={i}>
             <span>{name}</span>
             <Bar parts={[{ kind: 'accent', share: share(used, limit) }]} />
-            <span class="number">{bytesText(used)} of {bytesText(limit)}, {percentText(utilization)} busy</span>
+            <span class="number">
+              {bytesText(used)} of {bytesText(limit)}, {percentText(utilization)} busy
+            </span>
           </li>
         ))}
         {held.slice(0, MEMORY_SHOWN).map(({ name, version, bytes, parts }) => (
           <li key={keyOf(name, version)}>
-            <button type="button" class="name" onClick={() => onOpen(name, version)}>{name}</button>
+            <button type="button" class="name" onClick={() => onOpen(name, version)}>
+              {name}
+            </button>
             <Bar parts={[{ kind: 'computes', share: bytes / most }]} />
             <span class="number">{parts.map(([one, where]) => `${bytesText(one)} ${where}`).join(', ')}</span>
           </li>
@@ -308,7 +348,9 @@ export function Log({ picture }: { picture: Picture }) {
         <input type="checkbox" checked={isAll} onChange={(event) => setAll(event.currentTarget.checked)} />
         informational lines as well
       </label>
-      {lines.length === 0 ? <p class="empty">{isAll ? 'No lines.' : 'No warnings and no errors.'}</p> : (
+      {lines.length === 0 ? (
+        <p class="empty">{isAll ? 'No lines.' : 'No warnings and no errors.'}</p>
+      ) : (
         <div class="scroll log" role="region" aria-label="Lines of the log, the newest first" tabIndex={0}>
           <ol class="plain">
             {lines.toReversed().map(({ time_ms, level, message }, i) => (

@@ -31,11 +31,15 @@ const LOGGING: readonly Field[] = [
 const TRACING: readonly Field[] = [
   { name: 'trace_level', label: 'Level', kind: ['OFF', 'TIMESTAMPS', 'TENSORS'] },
   {
-    name: 'trace_rate', label: 'One trace in so many requests', kind: /^[1-9]\d{0,8}$/,
+    name: 'trace_rate',
+    label: 'One trace in so many requests',
+    kind: /^[1-9]\d{0,8}$/,
     wants: 'a whole number from 1',
   },
   {
-    name: 'trace_count', label: 'Traces that remain (-1: any number)', kind: /^(-1|\d{1,9})$/,
+    name: 'trace_count',
+    label: 'Traces that remain (-1: any number)',
+    kind: /^(-1|\d{1,9})$/,
     wants: 'a whole number from 0, or -1',
   },
 ]
@@ -61,8 +65,7 @@ function LoadByName({ api, isExplicit }: { api: Api; isExplicit: boolean }) {
   const load = (event: Event) => {
     event.preventDefault()
     run(async () => {
-      if (!isInPaths(name))
-        throw new Error(ONLY_GRPC)
+      if (!isInPaths(name)) throw new Error(ONLY_GRPC)
       await api.post(`/v2/repository/models/${encodeURIComponent(name)}/load`, {})
       return `${name}: loaded.`
     })
@@ -74,11 +77,18 @@ function LoadByName({ api, isExplicit }: { api: Api; isExplicit: boolean }) {
         <>
           <label for="load-name">Name in the repository</label>
           <input
-            id="load-name" value={name} autocomplete="off" onInput={(event) => setName(event.currentTarget.value)}
+            id="load-name"
+            value={name}
+            autocomplete="off"
+            onInput={(event) => setName(event.currentTarget.value)}
           />
-          <button type="submit" disabled={busy || name === ''}>{busy ? 'Loading …' : 'Load'}</button>
+          <button type="submit" disabled={busy || name === ''}>
+            {busy ? 'Loading …' : 'Load'}
+          </button>
         </>
-      ) : <p class="quiet">{BY_HAND}</p>}
+      ) : (
+        <p class="quiet">{BY_HAND}</p>
+      )}
       <OutcomeText outcome={outcome} />
     </form>
   )
@@ -94,16 +104,19 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
   const wrong = (name: string): string => {
     const field = fields.find((one) => one.name === name)
     return name in changed && field?.kind instanceof RegExp && !field.kind.test(String(changed[name]).trim())
-      ? `'${String(changed[name])}' is not ${field.wants}.` : ''
+      ? `'${String(changed[name])}' is not ${field.wants}.`
+      : ''
   }
   const send = (event: Event) => {
     event.preventDefault()
     run(async () => {
       // Triton takes the level of the log as a number, and other numbers as texts.
-      const wanted = Object.fromEntries(Object.entries(changed).map(([name, to]) => {
-        const text = typeof to === 'string' ? to.trim() : to
-        return [name, name === 'trace_level' ? [text] : name === 'log_verbose_level' ? Number(text) : text]
-      }))
+      const wanted = Object.fromEntries(
+        Object.entries(changed).map(([name, to]) => {
+          const text = typeof to === 'string' ? to.trim() : to
+          return [name, name === 'trace_level' ? [text] : name === 'log_verbose_level' ? Number(text) : text]
+        }),
+      )
       const now = (await api.post(path, wanted)) as Values
       again()
       const kept = Object.entries(wanted).filter(([name, to]) => String(now[name]) !== String(to))
@@ -117,38 +130,51 @@ function Form({ api, title, path, fields }: { api: Api; title: string; path: str
     <form onSubmit={send}>
       <h3>{title}</h3>
       {error !== null && <p class="bad">{error}</p>}
-      {value !== null && fields.map(({ name, label, kind }) => {
-        const id = `setting-${name}`
-        const given = current(name)
-        if (kind === 'check')
-          return (
-            <label key={name} class="check">
-              <input
-                type="checkbox" checked={given === true} onChange={(event) => set(name, event.currentTarget.checked)}
-              />
-              {label}
-            </label>
-          )
-        return (
-          <div key={name} class="field">
-            <label for={id}>{label}</label>
-            {kind instanceof RegExp ? (
-              <>
+      {value !== null &&
+        fields.map(({ name, label, kind }) => {
+          const id = `setting-${name}`
+          const given = current(name)
+          if (kind === 'check')
+            return (
+              <label key={name} class="check">
                 <input
-                  id={id} inputMode="numeric" autocomplete="off" value={String(given ?? '')}
-                  aria-invalid={wrong(name) !== ''} aria-describedby={`${id}-says`}
-                  onInput={(event) => set(name, event.currentTarget.value)}
+                  type="checkbox"
+                  checked={given === true}
+                  onChange={(event) => set(name, event.currentTarget.checked)}
                 />
-                <p id={`${id}-says`} class="bad hint">{wrong(name)}</p>
-              </>
-            ) : (
-              <select id={id} value={String(given)} onChange={(event) => set(name, event.currentTarget.value)}>
-                {kind.map((one) => <option key={one} value={one}>{one}</option>)}
-              </select>
-            )}
-          </div>
-        )
-      })}
+                {label}
+              </label>
+            )
+          return (
+            <div key={name} class="field">
+              <label for={id}>{label}</label>
+              {kind instanceof RegExp ? (
+                <>
+                  <input
+                    id={id}
+                    inputMode="numeric"
+                    autocomplete="off"
+                    value={String(given ?? '')}
+                    aria-invalid={wrong(name) !== ''}
+                    aria-describedby={`${id}-says`}
+                    onInput={(event) => set(name, event.currentTarget.value)}
+                  />
+                  <p id={`${id}-says`} class="bad hint">
+                    {wrong(name)}
+                  </p>
+                </>
+              ) : (
+                <select id={id} value={String(given)} onChange={(event) => set(name, event.currentTarget.value)}>
+                  {kind.map((one) => (
+                    <option key={one} value={one}>
+                      {one}
+                    </option>
+                  ))}
+                </select>
+              )}
+            </div>
+          )
+        })}
       <button
         type="submit"
         disabled={busy || Object.keys(changed).length === 0 || fields.some(({ name }) => wrong(name) !== '')}

@@ -8,6 +8,8 @@ export function unloadText(name: string, versions: readonly Version[]): string {
   const figures = versions.map((one) => figuresOf(one))
   const rate = figures.reduce((sum, one) => sum + one.rate, 0)
   const count = versions.length > 1 ? ` and its ${versions.length} versions` : ''
-  return `Unload ${name}${count}? ` +
+  return (
+    `Unload ${name}${count}? ` +
     (rate > 0 ? `It answers ${counted(rate, 'request')} per second, which will fail.` : 'It answers no requests now.')
+  )
 }

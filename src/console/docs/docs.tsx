@@ -12,11 +12,16 @@ import { SchemaText } from './type.js'
 interface Document {
   info: { title: string; version: string }
   tags?: readonly { name: string; description?: string }[]
-  paths: Readonly<Record<string, {
-    parameters?: readonly Parameter[]
-    get?: Operation
-    post?: Operation
-  }>>
+  paths: Readonly<
+    Record<
+      string,
+      {
+        parameters?: readonly Parameter[]
+        get?: Operation
+        post?: Operation
+      }
+    >
+  >
   components?: { schemas?: Schemas }
 }
 
@@ -59,7 +64,12 @@ export function DocsView({ api }: { api: Api }) {
   return <Contents document={value} model={model} source={source} api={api} />
 }
 
-function Contents({ document: { info, components, ...rest }, model, source, api }: {
+function Contents({
+  document: { info, components, ...rest },
+  model,
+  source,
+  api,
+}: {
   document: Document
   model: string | null
   source: string
@@ -78,9 +88,13 @@ function Contents({ document: { info, components, ...rest }, model, source, api 
   useEffect(() => document.getElementById(opened)?.scrollIntoView(), [opened])
   return (
     <div class="page">
-      <h1>{info.title} <small>{info.version}</small></h1>
-      <p>From the <a href={source}>OpenAPI description</a> of this server.{' '}
-        {model !== null && <a href="/docs">The whole API</a>}</p>
+      <h1>
+        {info.title} <small>{info.version}</small>
+      </h1>
+      <p>
+        From the <a href={source}>OpenAPI description</a> of this server.{' '}
+        {model !== null && <a href="/docs">The whole API</a>}
+      </p>
       {model !== null && (
         <section class="card" aria-labelledby="try">
           <h2 id="try">Try {model}</h2>
@@ -93,7 +107,10 @@ function Contents({ document: { info, components, ...rest }, model, source, api 
           <p class="quiet">{description}</p>
           {entries.map((entry) => (
             <OperationBox
-              key={`${entry.method} ${entry.path}`} {...entry} schemas={schemas} api={api}
+              key={`${entry.method} ${entry.path}`}
+              {...entry}
+              schemas={schemas}
+              api={api}
               isOpen={opened === entry.operation.operationId}
             />
           ))}
@@ -119,7 +136,12 @@ function fragment(): string {
 }
 
 /** A closed section has no contents: an open one may have a form, and the document has hundreds of sections. */
-function Foldable({ id, isOpen, summary, children }: {
+function Foldable({
+  id,
+  isOpen,
+  summary,
+  children,
+}: {
   id: string
   isOpen: boolean
   summary: preact.ComponentChildren
@@ -137,12 +159,24 @@ function Foldable({ id, isOpen, summary, children }: {
   )
 }
 
-function OperationBox({ path, method, operation, parameters, schemas, api, isOpen }: Entry & {
+function OperationBox({
+  path,
+  method,
+  operation,
+  parameters,
+  schemas,
+  api,
+  isOpen,
+}: Entry & {
   schemas: Schemas
   api: Api
   isOpen: boolean
 }) {
-  const summary = <><b class={`method ${method}`}>{method.toUpperCase()}</b> <code>{path}</code> {operation.summary}</>
+  const summary = (
+    <>
+      <b class={`method ${method}`}>{method.toUpperCase()}</b> <code>{path}</code> {operation.summary}
+    </>
+  )
   return (
     <Foldable id={operation.operationId} isOpen={isOpen} summary={summary}>
       {() => (
@@ -151,23 +185,35 @@ function OperationBox({ path, method, operation, parameters, schemas, api, isOpe
             <Rows
               title={`Parameters of ${operation.operationId}`}
               rows={parameters.map((one) => ({
-                name: one.name, isRequired: one.required === true, type: one.in,
+                name: one.name,
+                isRequired: one.required === true,
+                type: one.in,
                 text: one.description ?? one.schema?.description ?? '',
               }))}
             />
           )}
           {operation.requestBody !== undefined && (
-            <><h3>Body</h3><Contained content={operation.requestBody.content} /></>
+            <>
+              <h3>Body</h3>
+              <Contained content={operation.requestBody.content} />
+            </>
           )}
           <h3>Answers</h3>
           {Object.entries(operation.responses).map(([status, { description, $ref, content }]) => (
             <div key={status}>
-              <p><strong>{status}</strong> {description ?? nameOfRef($ref ?? '')}</p>
+              <p>
+                <strong>{status}</strong> {description ?? nameOfRef($ref ?? '')}
+              </p>
               <Contained content={content} />
             </div>
           ))}
           <TryOperation
-            path={path} method={method} operation={operation} parameters={parameters} schemas={schemas} api={api}
+            path={path}
+            method={method}
+            operation={operation}
+            parameters={parameters}
+            schemas={schemas}
+            api={api}
           />
         </>
       )}
@@ -178,7 +224,9 @@ function OperationBox({ path, method, operation, parameters, schemas, api, isOpe
 const Contained = ({ content = {} }: { content?: Readonly<Record<string, { schema?: Schema }>> | undefined }) => (
   <>
     {Object.entries(content).map(([media, { schema = {} }]) => (
-      <p key={media}><code>{media}</code>: <SchemaText schema={schema} /></p>
+      <p key={media}>
+        <code>{media}</code>: <SchemaText schema={schema} />
+      </p>
     ))}
   </>
 )
@@ -194,9 +242,18 @@ const COLUMNS = ['name', 'type', 'meaning'].map((title) => ({ title }))
 
 const Rows = ({ title, rows }: { title: string; rows: readonly Row[] }) => (
   <Table
-    caption={title} columns={COLUMNS}
+    caption={title}
+    columns={COLUMNS}
     rows={rows.map(({ name, isRequired, type, text }) => ({
-      key: name, cells: [<><code>{name}</code>{!isRequired && <span class="quiet"> optional</span>}</>, type, text],
+      key: name,
+      cells: [
+        <>
+          <code>{name}</code>
+          {!isRequired && <span class="quiet"> optional</span>}
+        </>,
+        type,
+        text,
+      ],
     }))}
   />
 )
@@ -208,11 +265,17 @@ function SchemaBox({ name, schema, isOpen }: { name: string; schema: Schema; isO
       {() => (
         <>
           {schema.description !== undefined && <p>{schema.description}</p>}
-          {members.length === 0 ? <p><SchemaText schema={schema} /></p> : (
+          {members.length === 0 ? (
+            <p>
+              <SchemaText schema={schema} />
+            </p>
+          ) : (
             <Rows
               title={`Members of ${name}`}
               rows={members.map(([member, of]) => ({
-                name: member, isRequired: schema.required?.includes(member) === true, type: <SchemaText schema={of} />,
+                name: member,
+                isRequired: schema.required?.includes(member) === true,
+                type: <SchemaText schema={of} />,
                 text: of.description ?? '',
               }))}
             />

@@ -50,7 +50,14 @@ function pathOf(path: string, parameters: readonly Parameter[], values: Readonly
   return `${filled}${query.size === 0 ? '' : `?${query}`}`
 }
 
-export function TryOperation({ path, method, operation, parameters, schemas, api }: {
+export function TryOperation({
+  path,
+  method,
+  operation,
+  parameters,
+  schemas,
+  api,
+}: {
   path: string
   method: 'get' | 'post'
   operation: Operation
@@ -62,8 +69,8 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
   const fields = parameters.filter(({ in: place }) => place === 'path' || place === 'query')
   const schema = operation.requestBody?.content['application/json']?.schema
   const [values, setValues] = useState<Readonly<Record<string, string>>>({})
-  const [body, setBody] = useState(
-    () => (schema === undefined ? '' : indented(JSON.stringify(exampleOf(schema, schemas)))),
+  const [body, setBody] = useState(() =>
+    schema === undefined ? '' : indented(JSON.stringify(exampleOf(schema, schemas))),
   )
   const [models, setModels] = useState<readonly string[]>([])
   const [answer, setAnswer] = useState<Answer | null>(null)
@@ -74,7 +81,10 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
   useEffect(() => () => current.current?.abort(), [])
   useEffect(() => {
     if (!fields.some(({ name }) => name === 'model')) return
-    api.json('/v2/models').then((found) => setModels((found as { models: string[] }).models), () => {})
+    api.json('/v2/models').then(
+      (found) => setModels((found as { models: string[] }).models),
+      () => {},
+    )
   }, [])
 
   const target = pathOf(path, parameters, values)
@@ -93,8 +103,10 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
       .finally(() => setRunning(null))
   }
   const command = [
-    `curl -i ${shell(location.origin + target)}`, ...(method === 'post' && !hasBody ? ['-X POST'] : []),
-    ...(api.key === '' ? [] : ['-H "Authorization: Bearer $NEREID_KEY"']), ...(hasBody ? [`-d ${shell(body)}`] : []),
+    `curl -i ${shell(location.origin + target)}`,
+    ...(method === 'post' && !hasBody ? ['-X POST'] : []),
+    ...(api.key === '' ? [] : ['-H "Authorization: Bearer $NEREID_KEY"']),
+    ...(hasBody ? [`-d ${shell(body)}`] : []),
   ].join(' \\\n  ')
   return (
     <form class="operation-try" onSubmit={send} aria-label={`Try ${operation.operationId}`}>
@@ -104,7 +116,10 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
           <label key={name}>
             {name}{' '}
             <input
-              autocomplete="off" spellcheck={false} required={required} value={values[name] ?? ''}
+              autocomplete="off"
+              spellcheck={false}
+              required={required}
+              value={values[name] ?? ''}
               list={name === 'model' ? `${id}m` : undefined}
               onInput={(event) => setValues({ ...values, [name]: event.currentTarget.value })}
             />
@@ -115,22 +130,36 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
             with the tensors of {values['model']}
           </a>
         )}
-        <datalist id={`${id}m`}>{models.map((one) => <option key={one} value={one} />)}</datalist>
+        <datalist id={`${id}m`}>
+          {models.map((one) => (
+            <option key={one} value={one} />
+          ))}
+        </datalist>
       </div>
       {method === 'post' && (
         <label class="block">
           body{schema === undefined && <span class="quiet"> (none)</span>}
           <textarea
-            rows={Math.min(12, body.split('\n').length + 1)} spellcheck={false} value={body}
+            rows={Math.min(12, body.split('\n').length + 1)}
+            spellcheck={false}
+            value={body}
             onInput={(event) => setBody(event.currentTarget.value)}
           />
         </label>
       )}
       <div class="row">
         <SendButton isRunning={running !== null} />
-        {running !== null && <button type="button" onClick={() => running.abort()}>Stop</button>}
+        {running !== null && (
+          <button type="button" onClick={() => running.abort()}>
+            Stop
+          </button>
+        )}
       </div>
-      {error !== '' && <p role="alert" class="bad">{error}</p>}
+      {error !== '' && (
+        <p role="alert" class="bad">
+          {error}
+        </p>
+      )}
       <p role="status">{answer === null ? '' : `${answer.status}, after ${timeText(answer.ms * 1000)}`}</p>
       {answer !== null && (
         <>
@@ -141,7 +170,9 @@ export function TryOperation({ path, method, operation, parameters, schemas, api
       <details>
         <summary>As curl</summary>
         <Pre isCode label="The call in curl" text={command} />
-        <div class="row"><Copy text={command} /></div>
+        <div class="row">
+          <Copy text={command} />
+        </div>
       </details>
     </form>
   )
@@ -163,7 +194,7 @@ async function answerOf(api: Api, path: string, init: RequestInit, tell: (answer
   const reader = response.body?.getReader()
   let body = ''
   let told = 0
-  for (let isWhole = false; !isWhole; ) {
+  for (let isWhole = false; !isWhole;) {
     const part = await reader?.read()
     isWhole = part === undefined || part.done
     if (part?.value !== undefined) body += decoder.decode(part.value, { stream: true })

@@ -82,7 +82,10 @@ export function indented(text: string): string {
       while (!/^[[\]{}]$/.test(tokens[end] ?? ']')) end += 1
       const isFlat = tokens[end] === (token === '[' ? ']' : '}') && (token === '[' || end === i + 1)
       if (isFlat) {
-        out += `${token}${tokens.slice(i + 1, end).map((one) => (one === ',' ? ', ' : one)).join('')}${tokens[end]}`
+        out += `${token}${tokens
+          .slice(i + 1, end)
+          .map((one) => (one === ',' ? ', ' : one))
+          .join('')}${tokens[end]}`
         i = end
       } else {
         depth += 1

@@ -31,15 +31,25 @@ export function HomeView({ api }: { api: Api }) {
   const { implementation, name, version, ready, models, links } = value
   return (
     <div class="page">
-      <h1>{implementation.name} <small>{implementation.version}</small></h1>
+      <h1>
+        {implementation.name} <small>{implementation.version}</small>
+      </h1>
       <p>
         The server is <strong class={ready ? 'good' : 'bad'}>{ready ? 'ready' : 'not ready'}</strong>. Its clients see
         the API of <code>{name}</code> <code>{version}</code>.
       </p>
       <ul class="links">
-        <li><a href="/console">Console</a>: what it does now, and what is slow</li>
-        <li><a href={links.docs}>HTTP API</a>, from its <a href={links.openapi}>OpenAPI description</a></li>
-        {links.metrics !== undefined && <li><a href={links.metrics}>Metrics</a> for Prometheus</li>}
+        <li>
+          <a href="/console">Console</a>: what it does now, and what is slow
+        </li>
+        <li>
+          <a href={links.docs}>HTTP API</a>, from its <a href={links.openapi}>OpenAPI description</a>
+        </li>
+        {links.metrics !== undefined && (
+          <li>
+            <a href={links.metrics}>Metrics</a> for Prometheus
+          </li>
+        )}
       </ul>
       <Models models={models} />
     </div>
@@ -55,19 +65,28 @@ function Models({ models }: { models: readonly IndexRow[] }) {
         <label class="block">
           filter by name{' '}
           <input
-            type="search" autocomplete="off" value={filter}
+            type="search"
+            autocomplete="off"
+            value={filter}
             onInput={(event) => setFilter(event.currentTarget.value)}
           />
         </label>
       )}
-      {models.length === 0 ? <p>No models.</p> : (
+      {models.length === 0 ? (
+        <p>No models.</p>
+      ) : (
         <Table
-          caption="Models, their versions and states" columns={COLUMNS}
+          caption="Models, their versions and states"
+          columns={COLUMNS}
           rows={found.slice(0, ROWS_MAX).map(({ name, version = '', state = '', reason = '' }) => ({
             key: `${name}\0${version}`,
             cells: [
-              <a class="words" href={`/console${fragmentOf(name, version)}`}>{name}</a>,
-              version, <State version={{ state, reason }} />, <span class="words">{reason}</span>,
+              <a class="words" href={`/console${fragmentOf(name, version)}`}>
+                {name}
+              </a>,
+              version,
+              <State version={{ state, reason }} />,
+              <span class="words">{reason}</span>,
             ],
           }))}
         />

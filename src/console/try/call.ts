@@ -19,10 +19,17 @@ export const modelPath = (model: string, version: string): string =>
 export function requestOf(model: string, version: string, inputs: readonly Filled[], options: Options): InferRequest {
   const { id, priority, timeout, parameters, sequence } = options
   return {
-    model, version, id, inputs, outputs: [], binaryInputs: true, parameters: parametersOf(parameters),
-    sequence:
-      sequence === null ? null : { id: sequenceId(sequence.id), start: sequence.isStart, end: sequence.isEnd },
-    priority: wholeOf('the priority', priority), timeoutUs: wholeOf('the timeout', timeout), compress: null,
+    model,
+    version,
+    id,
+    inputs,
+    outputs: [],
+    binaryInputs: true,
+    parameters: parametersOf(parameters),
+    sequence: sequence === null ? null : { id: sequenceId(sequence.id), start: sequence.isStart, end: sequence.isEnd },
+    priority: wholeOf('the priority', priority),
+    timeoutUs: wholeOf('the timeout', timeout),
+    compress: null,
   }
 }
 
@@ -36,9 +43,7 @@ export function listOf({ name, datatype, shape, raw }: Filled): unknown[] {
 }
 
 /** Members of a body of `generate`: a value, or a flat list, for each input; the server finds the shape. */
-export function generateMembers(
-  { id, inputs, parameters }: InferRequest,
-): (readonly [string, unknown])[] {
+export function generateMembers({ id, inputs, parameters }: InferRequest): (readonly [string, unknown])[] {
   const values = inputs.map((input): [string, unknown] => {
     const list = listOf(input as Filled)
     return [input.name, list.length === 1 ? list[0] : list]
@@ -87,7 +92,10 @@ const WORK_MS_MAX = 30
  * @throws {ApiError} with the server's text
  */
 export async function generate(
-  api: Api, request: InferRequest, signal: AbortSignal, each: (event: Event) => void,
+  api: Api,
+  request: InferRequest,
+  signal: AbortSignal,
+  each: (event: Event) => void,
 ): Promise<RequestRecord | null> {
   const id = request.id === '' ? `console-${Math.random().toString(36).slice(2)}` : request.id
   const body = printJson(Object.fromEntries(generateMembers({ ...request, id })))
@@ -96,7 +104,13 @@ export async function generate(
   const path = `${modelPath(request.model, request.version)}/generate_stream`
   const response = await api.raw(path, { method: 'POST', headers, body, signal })
   let since = from
-  for await (const data of eventsOf(partsOf(response.body, (error) => error as Error, () => {}))) {
+  for await (const data of eventsOf(
+    partsOf(
+      response.body,
+      (error) => error as Error,
+      () => {},
+    ),
+  )) {
     // A fast stream has always a next response, and the browser would draw nothing meanwhile.
     if (performance.now() - since > WORK_MS_MAX) {
       await new Promise((resolve) => setTimeout(resolve))

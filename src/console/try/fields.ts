@@ -48,8 +48,19 @@ const linesOf = (text: string): string[] => text.replace(/\n$/, '').split('\n')
 const isFloat = (datatype: string): boolean => /^B?FP?\d/.test(datatype)
 
 export function sourcesOf(datatype: string): readonly (readonly [Source, string])[] {
-  if (datatype === 'BYTES') return [['text', 'one text'], ['lines', 'a text per line'], ['file', 'a file']]
-  return [['values', 'values'], ['zeros', 'zeros'], ['ones', 'ones'], ['random', 'random values'], ['file', 'a file']]
+  if (datatype === 'BYTES')
+    return [
+      ['text', 'one text'],
+      ['lines', 'a text per line'],
+      ['file', 'a file'],
+    ]
+  return [
+    ['values', 'values'],
+    ['zeros', 'zeros'],
+    ['ones', 'ones'],
+    ['random', 'random values'],
+    ['file', 'a file'],
+  ]
 }
 
 interface ConfigInput {
@@ -59,17 +70,29 @@ interface ConfigInput {
 
 /** The fields of a model, filled in so that it can be sent. */
 export function fieldsOf(
-  { inputs }: ModelMetadata, config: { max_batch_size?: number; input?: readonly ConfigInput[] },
+  { inputs }: ModelMetadata,
+  config: { max_batch_size?: number; input?: readonly ConfigInput[] },
 ): Field[] {
   return inputs.map((tensor) => {
     const isOptional = config.input?.find(({ name }) => name === tensor.name)?.optional === true
     const count = product(tensor.shape.map((dim) => (dim < 0 ? 1 : dim)))
     const isBytes = tensor.datatype === 'BYTES'
     const source: Source = isBytes ? (count === 1 ? 'text' : 'lines') : count <= VALUES_MAX ? 'values' : 'random'
-    const text = source === 'text' ? 'Hello' : Array(Math.min(count, 1024)).fill('1').join(isBytes ? '\n' : ', ')
+    const text =
+      source === 'text'
+        ? 'Hello'
+        : Array(Math.min(count, 1024))
+            .fill('1')
+            .join(isBytes ? '\n' : ', ')
     return {
-      tensor, isOptional, isBatched: (config.max_batch_size ?? 0) > 0, isSent: !isOptional, source,
-      text: source === 'random' ? '' : text, dims: tensor.shape.map(() => ''), file: null,
+      tensor,
+      isOptional,
+      isBatched: (config.max_batch_size ?? 0) > 0,
+      isSent: !isOptional,
+      source,
+      text: source === 'random' ? '' : text,
+      dims: tensor.shape.map(() => ''),
+      file: null,
     }
   })
 }
@@ -160,19 +183,35 @@ function filled(field: Field, fill: 'zeros' | 'ones' | 'random'): { raw: Uint8Ar
 }
 
 /** Numbers as elements, where they are none. */
-const CONVERTED: Readonly<Record<string, (value: number) => number | bigint>> =
-  { FP16: toFloat16, BF16: toBfloat16, INT64: BigInt, UINT64: BigInt }
+const CONVERTED: Readonly<Record<string, (value: number) => number | bigint>> = {
+  FP16: toFloat16,
+  BF16: toBfloat16,
+  INT64: BigInt,
+  UINT64: BigInt,
+}
 
 /** @throws {Error} naming the input and what is wrong with it */
 export function inputOf(field: Field): Filled {
-  const { tensor: { name, datatype }, source, text, file } = field
+  const {
+    tensor: { name, datatype },
+    source,
+    text,
+    file,
+  } = field
   if (!isDatatype(datatype)) throw new Error(`input '${name}': the datatype ${datatype} is unknown to this page`)
-  const made = (raw: Uint8Array, shape: number[], more: Partial<Filled> = {}): Filled =>
-    ({ name, datatype, shape, raw, region: null, fill: null, file: null, ...more })
+  const made = (raw: Uint8Array, shape: number[], more: Partial<Filled> = {}): Filled => ({
+    name,
+    datatype,
+    shape,
+    raw,
+    region: null,
+    fill: null,
+    file: null,
+    ...more,
+  })
   if (source === 'file') {
     if (file === null) throw new Error(`input '${name}': no file is chosen`)
-    if (datatype === 'BYTES')
-      return made(joinElements([file.bytes]), shapeFor(field, 1, null), { file: file.name })
+    if (datatype === 'BYTES') return made(joinElements([file.bytes]), shapeFor(field, 1, null), { file: file.name })
     return made(file.bytes, shapeFor(field, file.bytes.length / sizeOf(datatype), null), { file: file.name })
   }
   if (source === 'zeros' || source === 'ones' || source === 'random') {
@@ -184,7 +223,11 @@ export function inputOf(field: Field): Filled {
     return made(joinElements(list), shapeFor(field, list.length, null))
   }
   const { list, shape } = numbersOf(name, text)
-  const raw = fromList(name, datatype, list.map((element) => fitting(name, datatype, element)))
+  const raw = fromList(
+    name,
+    datatype,
+    list.map((element) => fitting(name, datatype, element)),
+  )
   return made(raw, shapeFor(field, list.length, shape))
 }
 
@@ -200,7 +243,11 @@ export function wrongOf(make: () => unknown): string {
 
 /** Says what a field has and what is missing, while it is filled in. @throws {Error} if it has no value */
 export function hintOf(field: Field): string {
-  const { source, text, tensor: { datatype } } = field
+  const {
+    source,
+    text,
+    tensor: { datatype },
+  } = field
   const isFilled = source === 'zeros' || source === 'ones' || source === 'random'
   if (isFilled) return `shape [${filledShape(field).join(', ')}]`
   const { shape, raw } = inputOf(field)
@@ -232,11 +279,14 @@ function valueOf(text: string): ParameterValue {
 
 /** @throws {Error} for a line that is no parameter */
 export function parametersOf(text: string): [string, ParameterValue][] {
-  return text.split('\n').filter((line) => line.trim() !== '').map((line) => {
-    const at = line.indexOf('=')
-    if (at < 1) throw new Error(`'${line.slice(0, 40)}' is no parameter: write name=value`)
-    return [line.slice(0, at).trim(), valueOf(line.slice(at + 1).trim())]
-  })
+  return text
+    .split('\n')
+    .filter((line) => line.trim() !== '')
+    .map((line) => {
+      const at = line.indexOf('=')
+      if (at < 1) throw new Error(`'${line.slice(0, 40)}' is no parameter: write name=value`)
+      return [line.slice(0, at).trim(), valueOf(line.slice(at + 1).trim())]
+    })
 }
 
 /** A whole number, or null for an empty text. */

@@ -7,7 +7,12 @@ import { TEXTS_MAX, bytesShown, numbersShown, type BytesShown } from './show.js'
 export function OutputView({ tensor }: { tensor: Tensor }) {
   return (
     <section class="tensor">
-      <h3><code>{tensor.name}</code> <span class="quiet">{tensor.datatype} [{tensor.shape.join(', ')}]</span></h3>
+      <h3>
+        <code>{tensor.name}</code>{' '}
+        <span class="quiet">
+          {tensor.datatype} [{tensor.shape.join(', ')}]
+        </span>
+      </h3>
       {tensor.datatype === 'BYTES' ? <Texts tensor={tensor} /> : <Numbers tensor={tensor} />}
     </section>
   )
@@ -19,7 +24,12 @@ function Numbers({ tensor }: { tensor: Tensor }) {
     <>
       {summary !== null && (
         <dl class="facts">
-          {summary.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+          {summary.map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
         </dl>
       )}
       <Pre label={`values of ${tensor.name}`} text={text} />
@@ -33,7 +43,9 @@ function Texts({ tensor }: { tensor: Tensor }) {
   const more = elements.length - shown.length
   return (
     <>
-      {shown.map((one, i) => <Element key={i} one={one} label={`element ${i} of ${tensor.name}`} />)}
+      {shown.map((one, i) => (
+        <Element key={i} one={one} label={`element ${i} of ${tensor.name}`} />
+      ))}
       {more > 0 && <p class="quiet">And {more.toLocaleString('en')} more elements.</p>}
     </>
   )
@@ -45,7 +57,11 @@ function Element({ one, label }: { one: BytesShown; label: string }) {
   return (
     <>
       <Pre label={label} text={one.kind === 'text' ? one.text : `${one.text}${one.more > 0 ? ' …' : ''}`} />
-      {one.more > 0 && <p class="quiet">And {one.more.toLocaleString('en')} more {unit}.</p>}
+      {one.more > 0 && (
+        <p class="quiet">
+          And {one.more.toLocaleString('en')} more {unit}.
+        </p>
+      )}
     </>
   )
 }
@@ -60,10 +76,17 @@ export function Picture({ bytes, type, label }: { bytes: Uint8Array; type: strin
   }, [bytes, type])
   const text = `${label}: ${type}, ${bytes.length.toLocaleString('en')} bytes`
   if (url === '') return null
-  return <figure class="picture"><img src={url} alt={text} /><figcaption>{text}</figcaption></figure>
+  return (
+    <figure class="picture">
+      <img src={url} alt={text} />
+      <figcaption>{text}</figcaption>
+    </figure>
+  )
 }
 
 /** Text that can be scrolled by keyboard too; lines of code are not broken. */
 export const Pre = ({ label, text, isCode = false }: { label: string; text: string; isCode?: boolean }) => (
-  <pre class={isCode ? 'values' : 'values wrap'} role="region" aria-label={label} tabIndex={0}>{text}</pre>
+  <pre class={isCode ? 'values' : 'values wrap'} role="region" aria-label={label} tabIndex={0}>
+    {text}
+  </pre>
 )

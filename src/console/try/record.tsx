@@ -10,10 +10,16 @@ export function RecordView({ record }: { record: RequestRecord }) {
   const other = behind === undefined ? '' : [behind.model, behind.version].filter(Boolean).join(' version ')
   return (
     <section class="record">
-      <h3>Where the time went <span class="quiet">{timeText(total)} in the server</span></h3>
+      <h3>
+        Where the time went <span class="quiet">{timeText(total)} in the server</span>
+      </h3>
       <Phases phases={phases} isLong />
       {other !== '' && <p>{behindText(other)}</p>}
-      {cause !== '' && <p>Its batch of {batch || 1} {batch > 1 ? 'rows' : 'row'} began because {causeOf(cause)}.</p>}
+      {cause !== '' && (
+        <p>
+          Its batch of {batch || 1} {batch > 1 ? 'rows' : 'row'} began because {causeOf(cause)}.
+        </p>
+      )}
     </section>
   )
 }

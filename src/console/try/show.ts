@@ -16,7 +16,9 @@ const HEX_BYTES_MAX = 32
 
 /** Rounds to what a datatype holds. */
 export const ROUNDED: Readonly<Record<string, (value: number) => number>> = {
-  FP16: (value) => fromFloat16(toFloat16(value)), BF16: (value) => fromBfloat16(toBfloat16(value)), FP32: Math.fround,
+  FP16: (value) => fromFloat16(toFloat16(value)),
+  BF16: (value) => fromBfloat16(toBfloat16(value)),
+  FP32: Math.fround,
 }
 
 /** The shortest digits that give the same float of `datatype` again. */
@@ -71,7 +73,9 @@ export function numbersShown(tensor: Tensor): NumbersShown {
     }
   }
   const summary: [string, string][] = [
-    ['elements', elements.length.toLocaleString('en')], ['min', word(min, datatype)], ['max', word(max, datatype)],
+    ['elements', elements.length.toLocaleString('en')],
+    ['min', word(min, datatype)],
+    ['max', word(max, datatype)],
     ['mean', String(Number((sum / (elements.length - odd)).toPrecision(6)))],
   ]
   if (odd > 0) summary.push(['NaN', odd.toLocaleString('en')])
@@ -80,7 +84,9 @@ export function numbersShown(tensor: Tensor): NumbersShown {
 
 /** Beginnings of the formats that browsers show. */
 const IMAGES: readonly (readonly [string, RegExp])[] = [
-  ['image/png', /^\x89PNG\r\n/], ['image/jpeg', /^\xff\xd8\xff/], ['image/gif', /^GIF8[79]a/],
+  ['image/png', /^\x89PNG\r\n/],
+  ['image/jpeg', /^\xff\xd8\xff/],
+  ['image/gif', /^GIF8[79]a/],
   ['image/webp', /^RIFF[^]{4}WEBP/],
 ]
 /** Control characters that texts do not have, and what invalid UTF-8 becomes. */

@@ -25,20 +25,29 @@ export function StreamView({ log, isOver }: { log: StreamLog; isOver: boolean })
   })
   const shown = log.kept.slice(-SHOWN_MAX)
   const responses = `${log.count.toLocaleString('en')} ${log.count === 1 ? 'response' : 'responses'}`
-  const times = log.count === 0 ? '' : `, the first after ${timeText(log.firstMs * 1000)}, ` +
-    `the last after ${timeText(log.lastMs * 1000)}`
+  const times =
+    log.count === 0
+      ? ''
+      : `, the first after ${timeText(log.firstMs * 1000)}, the last after ${timeText(log.lastMs * 1000)}`
   return (
     <>
-      <p><b>{responses}</b>{times}</p>
+      <p>
+        <b>{responses}</b>
+        {times}
+      </p>
       {[...log.texts].map(([name, text]) => (
         <section key={name} class="tensor">
-          <h3><code>{name}</code> <span class="quiet">all pieces</span></h3>
+          <h3>
+            <code>{name}</code> <span class="quiet">all pieces</span>
+          </h3>
           <Pre label={`text of ${name}`} text={text} />
         </section>
       ))}
       <ol class="events" ref={list} tabIndex={0} aria-label="Responses" start={(shown[0]?.index ?? 0) + 1}>
         {shown.map(({ index, atMs, text }) => (
-          <li key={index} value={index + 1}><span class="quiet">{timeText(atMs * 1000)}</span> <code>{text}</code></li>
+          <li key={index} value={index + 1}>
+            <span class="quiet">{timeText(atMs * 1000)}</span> <code>{text}</code>
+          </li>
         ))}
       </ol>
     </>

@@ -13,16 +13,25 @@ import { Programs, SendButton } from './programs.js'
 const LINES_MAX = 1000
 
 const SAMPLES = [
-  'The cat sat on the mat.', 'A dog sleeps in front of the house.', 'Paris is the capital of France.',
-  'Berlin is a city in Germany.', 'The film was bad, and far too long.', 'This is a good book.',
-  'How do I reset my password?', 'Tensors are arrays of numbers.', 'The model is loaded when the server starts.',
-  'It rains in the morning.', 'The train to Rome is late.', 'Bread is made of flour, water and salt.',
+  'The cat sat on the mat.',
+  'A dog sleeps in front of the house.',
+  'Paris is the capital of France.',
+  'Berlin is a city in Germany.',
+  'The film was bad, and far too long.',
+  'This is a good book.',
+  'How do I reset my password?',
+  'Tensors are arrays of numbers.',
+  'The model is loaded when the server starts.',
+  'It rains in the morning.',
+  'The train to Rome is late.',
+  'Bread is made of flour, water and salt.',
 ]
 
 /** The role of a text model, null if the server knows none. */
 export async function roleOf(api: Api, model: string): Promise<Role | null> {
-  const info = (await api.json(`/info?model=${encodeURIComponent(model)}`).catch(() => ({}))) as
-    { model_type?: Record<string, unknown> }
+  const info = (await api.json(`/info?model=${encodeURIComponent(model)}`).catch(() => ({}))) as {
+    model_type?: Record<string, unknown>
+  }
   const [type = ''] = Object.keys(info.model_type ?? {})
   const roles: Readonly<Record<string, Role>> = { embedding: 'embed', reranker: 'rerank', classifier: 'classify' }
   return roles[type] ?? null
@@ -48,8 +57,9 @@ async function ask(api: Api, model: string, role: Role, text: string, lines: rea
     const answer = await api.post('/v1/rerank', rerankBody(text, lines, { model }))
     return best(rankingOf(call, answer).results.map(({ index, score }) => ({ text: lines[index] ?? '', score })))
   }
-  const { data } = (await api.post('/v1/classify', { model, input: text })) as
-    { data: { probs: number[]; label: string }[] }
+  const { data } = (await api.post('/v1/classify', { model, input: text })) as {
+    data: { probs: number[]; label: string }[]
+  }
   const labels = await labelsOf(api, model)
   const { probs = [], label = '' } = data[0] ?? {}
   const top = probs.indexOf(Math.max(...probs))
@@ -58,8 +68,9 @@ async function ask(api: Api, model: string, role: Role, text: string, lines: rea
 
 /** Names of all classes by their numbers; `/v1/classify` names only the best one. */
 async function labelsOf(api: Api, model: string): Promise<Readonly<Record<string, string>>> {
-  const info = (await api.json(`/info?model=${encodeURIComponent(model)}`)) as
-    { model_type?: { classifier?: { id2label?: Record<string, string> } } }
+  const info = (await api.json(`/info?model=${encodeURIComponent(model)}`)) as {
+    model_type?: { classifier?: { id2label?: Record<string, string> } }
+  }
   return info.model_type?.classifier?.id2label ?? {}
 }
 
@@ -77,7 +88,11 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
   const [error, setError] = useState('')
   const [isRunning, setRunning] = useState(false)
   const [title, first, second, button] = WORDS[role]
-  const samples = () => lines.split('\n').filter((line) => line.trim() !== '').slice(0, LINES_MAX)
+  const samples = () =>
+    lines
+      .split('\n')
+      .filter((line) => line.trim() !== '')
+      .slice(0, LINES_MAX)
   const send = (event: { preventDefault(): void }) => {
     event.preventDefault()
     if (isRunning) return
@@ -90,25 +105,45 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
   return (
     <div class="try">
       <form onSubmit={send} aria-label={title}>
-        <label class="block" for={`${id}t`}>{first}</label>
+        <label class="block" for={`${id}t`}>
+          {first}
+        </label>
         <textarea id={`${id}t`} rows={2} value={text} onInput={(event) => setText(event.currentTarget.value)} />
         {second !== '' && (
           <>
-            <label class="block" for={`${id}l`}>{second}</label>
+            <label class="block" for={`${id}l`}>
+              {second}
+            </label>
             <textarea id={`${id}l`} rows={8} value={lines} onInput={(event) => setLines(event.currentTarget.value)} />
           </>
         )}
-        <div class="row"><SendButton label={button} isRunning={isRunning} /></div>
+        <div class="row">
+          <SendButton label={button} isRunning={isRunning} />
+        </div>
         <Programs
-          needs="" hasKey={api.key !== ''}
-          write={(language) => textSnippetOf(language, {
-            origin: location.origin, role, model, text, lines: samples(), hasKey: api.key !== '',
-          })}
+          needs=""
+          hasKey={api.key !== ''}
+          write={(language) =>
+            textSnippetOf(language, {
+              origin: location.origin,
+              role,
+              model,
+              text,
+              lines: samples(),
+              hasKey: api.key !== '',
+            })
+          }
         />
       </form>
       <section class="answer" aria-label={title}>
-        <p role="status" class="quiet">{isRunning ? 'Waiting for the answer …' : rows.length === 0 ? '' : title}</p>
-        {error !== '' && <p role="alert" class="bad">{error}</p>}
+        <p role="status" class="quiet">
+          {isRunning ? 'Waiting for the answer …' : rows.length === 0 ? '' : title}
+        </p>
+        {error !== '' && (
+          <p role="alert" class="bad">
+            {error}
+          </p>
+        )}
         <ol class="scores">
           {rows.map(({ text: one, score }, i) => (
             <li key={i}>

@@ -39,7 +39,12 @@ async function read(api: Api, model: string, version: string): Promise<Known> {
   return { metadata, config, role: isText ? await roleOf(api, model) : null }
 }
 
-export function TryModel({ model, version = '', api, grpcPort }: {
+export function TryModel({
+  model,
+  version = '',
+  api,
+  grpcPort,
+}: {
   model: string
   version?: string
   api: Api
@@ -53,32 +58,52 @@ export function TryModel({ model, version = '', api, grpcPort }: {
     setKnown(null)
     setError('')
     read(api, model, version).then(
-      (found) => isShown && setKnown(found), (reason: unknown) => isShown && setError((reason as Error).message),
+      (found) => isShown && setKnown(found),
+      (reason: unknown) => isShown && setError((reason as Error).message),
     )
     return () => {
       isShown = false
     }
   }, [api, api.key, model, version])
   if (!isInPaths(model)) return <p class="words">{ONLY_GRPC}</p>
-  if (error !== '') return <p role="alert" class="bad">{error}</p>
+  if (error !== '')
+    return (
+      <p role="alert" class="bad">
+        {error}
+      </p>
+    )
   if (known === null) return <p class="quiet">Reading the description of the model …</p>
   const form = (
     <TensorTrial
-      key={`${model}\0${version}`} model={model} version={version} api={api} known={known} grpcPort={grpcPort}
+      key={`${model}\0${version}`}
+      model={model}
+      version={version}
+      api={api}
+      known={known}
+      grpcPort={grpcPort}
     />
   )
   if (known.role === null) return form
   return (
     <>
       <TextTrial model={version === '' ? model : `${model}:${version}`} role={known.role} api={api} />
-      <details><summary>As tensors</summary>{form}</details>
+      <details>
+        <summary>As tensors</summary>
+        {form}
+      </details>
     </>
   )
 }
 
 type Outcome = { answered: Answered } | { log: StreamLog; why: RequestRecord | null; error: string } | { error: string }
 
-function TensorTrial({ model, version, api, known, grpcPort }: {
+function TensorTrial({
+  model,
+  version,
+  api,
+  known,
+  grpcPort,
+}: {
   model: string
   version: string
   api: Api
@@ -129,9 +154,11 @@ function TensorTrial({ model, version, api, known, grpcPort }: {
         setRunning(null)
         setOutcome(found)
         // The next request of the sequence; after the last one another begins.
-        if ('answered' in found) setOptions((was) => ({
-          ...was, sequence: was.sequence && { ...was.sequence, isStart: was.sequence.isEnd, isEnd: false },
-        }))
+        if ('answered' in found)
+          setOptions((was) => ({
+            ...was,
+            sequence: was.sequence && { ...was.sequence, isStart: was.sequence.isEnd, isEnd: false },
+          }))
       })
   }
   return (
@@ -139,24 +166,36 @@ function TensorTrial({ model, version, api, known, grpcPort }: {
       <form ref={form} onSubmit={send} aria-label={`Try ${model}`}>
         {fields.map((field, i) => (
           <InputField
-            key={field.tensor.name} field={field}
+            key={field.tensor.name}
+            field={field}
             change={(more) => setFields((was) => was.map((one, k) => (k === i ? { ...one, ...more } : one)))}
           />
         ))}
         {fields.length === 0 && <p class="quiet">This model has no inputs.</p>}
         <OptionFields
-          options={options} isStream={isStream} change={(more) => setOptions((was) => ({ ...was, ...more }))}
+          options={options}
+          isStream={isStream}
+          change={(more) => setOptions((was) => ({ ...was, ...more }))}
         />
         <div class="row">
           <SendButton isRunning={running !== null} />
-          {running !== null && <button type="button" onClick={() => running.abort()}>Stop</button>}
+          {running !== null && (
+            <button type="button" onClick={() => running.abort()}>
+              Stop
+            </button>
+          )}
         </div>
         <Programs
           hasKey={api.key !== ''}
           write={(language) =>
             snippetOf(language, {
-              origin: location.origin, request: request(), isStream, hasKey: api.key !== '', grpcPort,
-            })}
+              origin: location.origin,
+              request: request(),
+              isStream,
+              hasKey: api.key !== '',
+              grpcPort,
+            })
+          }
         />
       </form>
       <section class="answer" aria-label="Answer">
@@ -167,14 +206,22 @@ function TensorTrial({ model, version, api, known, grpcPort }: {
 }
 
 function OutcomeView({ outcome, isRunning }: { outcome: Outcome | null; isRunning: boolean }) {
-  const says = isRunning ? 'Waiting for the answer …'
-    : outcome === null ? 'No request was sent yet.'
-      : 'answered' in outcome ? `Answered after ${timeText(outcome.answered.ms * 1000)}, measured here.` : ''
+  const says = isRunning
+    ? 'Waiting for the answer …'
+    : outcome === null
+      ? 'No request was sent yet.'
+      : 'answered' in outcome
+        ? `Answered after ${timeText(outcome.answered.ms * 1000)}, measured here.`
+        : ''
   return (
     <>
-      <p role="status" class="quiet">{says}</p>
+      <p role="status" class="quiet">
+        {says}
+      </p>
       {outcome !== null && 'error' in outcome && outcome.error !== '' && (
-        <p role="alert" class={outcome.error === 'stopped' ? 'quiet' : 'bad'}>{outcome.error}</p>
+        <p role="alert" class={outcome.error === 'stopped' ? 'quiet' : 'bad'}>
+          {outcome.error}
+        </p>
       )}
       {outcome !== null && 'log' in outcome && (
         <>
@@ -191,7 +238,9 @@ function AnswerView({ result, why }: Answered) {
   const parameters = Object.entries(result.parameters)
   return (
     <>
-      {result.outputs.map((tensor) => <OutputView key={tensor.name} tensor={tensor} />)}
+      {result.outputs.map((tensor) => (
+        <OutputView key={tensor.name} tensor={tensor} />
+      ))}
       {parameters.length > 0 && (
         <p class="quiet">parameters: {parameters.map(([name, value]) => `${name}=${String(value)}`).join(', ')}</p>
       )}

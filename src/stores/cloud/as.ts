@@ -2,7 +2,10 @@
 import type { Readable } from 'node:stream'
 import { DefaultAzureCredential, ManagedIdentityCredential, type TokenCredential } from '@azure/identity'
 import {
-  AnonymousCredential, BlobServiceClient, StorageSharedKeyCredential, type ContainerClient,
+  AnonymousCredential,
+  BlobServiceClient,
+  StorageSharedKeyCredential,
+  type ContainerClient,
 } from '@azure/storage-blob'
 import { StoreError, type OpenStore } from '../client.js'
 import { CREDENTIAL_FILE, credentialFor, strings } from './credential_file.js'
@@ -65,7 +68,8 @@ async function access(url: string, environment: NodeJS.ProcessEnv): Promise<Acco
 
 /** @throws {StoreError} */
 function credential(
-  account: string, { account_key, auth_type, client_id }: Account,
+  account: string,
+  { account_key, auth_type, client_id }: Account,
 ): StorageSharedKeyCredential | AnonymousCredential | TokenCredential {
   switch (auth_type || 'key') {
     case 'key':
@@ -117,15 +121,16 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<ContainerClie
       const { segment, continuationToken } = page.value
       // Undefined, in spite of its type, if the response is not a list.
       if ((segment as typeof segment | undefined)?.blobItems === undefined) throw new ForeignResponse()
-      const objects = segment.blobItems
-        .map(({ name, metadata, properties: { contentLength = 0, etag, contentMD5, blobType } }) => ({
+      const objects = segment.blobItems.map(
+        ({ name, metadata, properties: { contentLength = 0, etag, contentMD5, blobType } }) => ({
           // Directories of a hierarchical namespace are listed without a slash.
           path: metadata?.hdi_isfolder === 'true' ? `${name}/` : name,
           size: contentLength,
           version: bare(etag),
           // The MD5 of other kinds of blobs is not updated by writes; that of a blob without one is an empty array.
           md5: contentMD5?.length && blobType === 'BlockBlob' ? Buffer.from(contentMD5).toString('hex') : null,
-        }))
+        }),
+      )
       return { objects, next: continuationToken || undefined }
     },
     async range(client, name, version, from, to, abortSignal) {

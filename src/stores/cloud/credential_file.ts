@@ -43,7 +43,9 @@ export async function readJson(path: string, name: string): Promise<Record<strin
 
 /** Validates an entry whose values are strings; ignores other members. @throws {StoreError} */
 export function strings<Name extends string>(
-  entry: unknown, names: readonly Name[], scheme: Scheme,
+  entry: unknown,
+  names: readonly Name[],
+  scheme: Scheme,
 ): Partial<Record<Name, string>> {
   if (typeof entry !== 'object' || entry === null) {
     const text = `what stands below "${scheme}" must be an object with ${names.join(', ')}`

@@ -79,7 +79,11 @@ function objectOf(text: string): object {
 
 /** @throws {RequestError} */
 async function get(
-  client: AuthClient, agents: Agents, url: URL, headers: Record<string, string>, signal: AbortSignal,
+  client: AuthClient,
+  agents: Agents,
+  url: URL,
+  headers: Record<string, string>,
+  signal: AbortSignal,
 ): Promise<IncomingMessage> {
   const token = await client.getRequestHeaders(url).catch((error: unknown) => {
     throw new RequestError(withoutToken(error))
@@ -100,7 +104,10 @@ async function get(
 
 /** Explains an error of the token service, without its message, which may contain parts of the credentials. */
 function withoutToken(error: unknown): Meaning {
-  interface TokenError { response?: { status?: number; data?: { error?: unknown } }; cause?: unknown }
+  interface TokenError {
+    response?: { status?: number; data?: { error?: unknown } }
+    cause?: unknown
+  }
   const { response, cause } = (error ?? {}) as TokenError
   const name = response?.data?.error
   const found = codeOf(error)

@@ -86,7 +86,9 @@ export class Requests<Client, Asked = string> {
 
   /** @param asked for the message of an error */
   async send<T>(
-    asked: Asked, signal: AbortSignal, request: (client: Client, signal: AbortSignal) => Promise<T>,
+    asked: Asked,
+    signal: AbortSignal,
+    request: (client: Client, signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const began = performance.now()
     let pause = PAUSE_MS
@@ -148,7 +150,10 @@ async function answer<T>(signal: AbortSignal, ask: (stop: AbortSignal) => Promis
  * loop; a slow caller is no error.
  */
 export function bytes(
-  stream: Readable, asked: string, endpoint: string, signal: AbortSignal,
+  stream: Readable,
+  asked: string,
+  endpoint: string,
+  signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   const end = () => stream.destroy()
   // Registered now, not at the first read: without a listener, an error would end the process.

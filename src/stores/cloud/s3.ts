@@ -2,8 +2,13 @@
 import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
-  GetObjectCommand, HeadObjectCommand, ListObjectsV2Command, S3Client, S3ServiceException,
-  type HeadObjectCommandOutput, type S3ClientConfig,
+  GetObjectCommand,
+  HeadObjectCommand,
+  ListObjectsV2Command,
+  S3Client,
+  S3ServiceException,
+  type HeadObjectCommandOutput,
+  type S3ClientConfig,
 } from '@aws-sdk/client-s3'
 import { fromNodeProviderChain } from '@aws-sdk/credential-providers'
 import { loadSharedConfigFiles } from '@smithy/core/config'
@@ -72,13 +77,19 @@ async function chain(profile: string | undefined, region: string | undefined): P
   const named = profile === undefined ? {} : { profile }
   const found = region ?? (await regionOf(profile ?? 'default'))
   const provider = fromNodeProviderChain({
-    ...named, ignoreCache: true, logger: silent, clientConfig: { region: found },
+    ...named,
+    ignoreCache: true,
+    logger: silent,
+    clientConfig: { region: found },
   })
   const credentials = inTime(profile ?? '', provider)
   const options = { ...named, credentials, region: found }
   if (profile !== undefined) return options
   // Without credentials, access is anonymous, which suffices for a public bucket.
-  return credentials().then(() => options, () => ({ region: found, anonymous: true }))
+  return credentials().then(
+    () => options,
+    () => ({ region: found, anonymous: true }),
+  )
 }
 
 /** Running requests for credentials, by profile. */
@@ -86,7 +97,8 @@ const requested = new Map<string, Promise<unknown>>()
 
 /** Limits the time of a credential provider, and does not call it (perhaps a process) again while it still runs. */
 function inTime<T, A extends unknown[]>(
-  profile: string, provide: (...given: A) => Promise<T>,
+  profile: string,
+  provide: (...given: A) => Promise<T>,
 ): (...given: A) => Promise<T> {
   return async (...given) => {
     const answer =

@@ -1,7 +1,12 @@
 /** The common part of all clients: names of objects, checks of responses, and error messages. */
 import type { Readable } from 'node:stream'
 import {
-  StoreError, storeFailure, type Checksum, type StoreClient, type StoreFailure, type StoredObject,
+  StoreError,
+  storeFailure,
+  type Checksum,
+  type StoreClient,
+  type StoreFailure,
+  type StoredObject,
 } from '../client.js'
 import { Agents, Requests, bytes, codeOf, type Answer } from './requests.js'
 
@@ -53,7 +58,10 @@ export interface Cloud<Client> {
   open(agents: Agents): Promise<Client>
   /** Lists a page of objects whose names begin with `prefix`; the results have full names. */
   page(
-    client: Client, prefix: string, token: string | undefined, signal: AbortSignal,
+    client: Client,
+    prefix: string,
+    token: string | undefined,
+    signal: AbortSignal,
   ): Promise<{ objects: StoredObject[]; next: string | undefined }>
   range(client: Client, name: string, version: string, from: number, to: number, signal: AbortSignal): Promise<Range>
   checksum(client: Client, name: string, object: StoredObject, signal: AbortSignal): Promise<Found>
@@ -89,7 +97,10 @@ export class Store<Client> implements StoreClient {
 
   private constructor(cloud: Cloud<Client>) {
     this.#cloud = cloud
-    this.#requests = new Requests(() => cloud.open(this.#agents), (error, asked) => this.#explain(error, asked))
+    this.#requests = new Requests(
+      () => cloud.open(this.#agents),
+      (error, asked) => this.#explain(error, asked),
+    )
   }
 
   /** @throws {StoreError} when credentials are malformed */

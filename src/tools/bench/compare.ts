@@ -35,7 +35,10 @@ const MISSED = 0.05
 
 /** Runs both in turns; `onPair` is called after each pair. */
 export async function compare(
-  subjects: readonly [Subject, Subject], generator: Generator, settings: Settings, onPair: (done: number) => void,
+  subjects: readonly [Subject, Subject],
+  generator: Generator,
+  settings: Settings,
+  onPair: (done: number) => void,
 ): Promise<Comparison> {
   const results: [Result[], Result[]] = [[], []]
   const [load] = settings.loads
@@ -68,18 +71,23 @@ export async function compare(
 
 /** Pairs without a figure of both, where nothing was answered, have no ratio. */
 export function comparedBy(
-  name: Compared['name'], [firsts, seconds]: readonly [readonly Result[], readonly Result[]],
+  name: Compared['name'],
+  [firsts, seconds]: readonly [readonly Result[], readonly Result[]],
   of: (one: Result) => number,
 ): Compared {
-  const ratios = firsts.flatMap((first, i) => {
-    const second = seconds[i]
-    return second !== undefined && of(first) > 0 && of(second) > 0 ? [of(second) / of(first)] : []
-  }).sort((a, b) => a - b)
+  const ratios = firsts
+    .flatMap((first, i) => {
+      const second = seconds[i]
+      return second !== undefined && of(first) > 0 && of(second) > 0 ? [of(second) / of(first)] : []
+    })
+    .sort((a, b) => a - b)
   const out = outside(ratios.length)
   const [least, most] = [ratios[out], ratios.at(-1 - out)]
   const isEnough = ratios.length >= PAIRS && least !== undefined && most !== undefined
   return {
-    name, first: median(firsts.map(of)), second: median(seconds.map(of)),
+    name,
+    first: median(firsts.map(of)),
+    second: median(seconds.map(of)),
     ratio: isEnough ? { median: median(ratios) ?? 1, least, most } : null,
   }
 }

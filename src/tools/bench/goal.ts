@@ -42,7 +42,10 @@ class Stopped extends Error {}
 
 /** @param onRow is called for each measured rate, and before them for the closed loop */
 export async function search(
-  subject: Subject, generator: Generator, settings: Settings, goal: Goal,
+  subject: Subject,
+  generator: Generator,
+  settings: Settings,
+  goal: Goal,
   onRow: (row: Row, reason: string | null) => void,
 ): Promise<Found> {
   const found: Found = { rate: 0, runs: 0, kept: 0, above: null, capacity: null, problem: null }
@@ -50,7 +53,10 @@ export async function search(
   let seed = settings.seed
   const measured = async (load: Load, part: number): Promise<Row> => {
     const row = await measure(
-      subject, generator, { ...steps, seconds: settings.seconds * part, seed: (seed += 1) }, load,
+      subject,
+      generator,
+      { ...steps, seconds: settings.seconds * part, seed: (seed += 1) },
+      load,
     )
     if (row === null || generator.isStopped) throw new Stopped()
     return row

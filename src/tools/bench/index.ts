@@ -17,7 +17,14 @@ import { Subject, judged, measure, type Row } from './measure.js'
 import { reportOf } from './report.js'
 import { settingsOf, type Settings } from './settings.js'
 import {
-  comparisonLines, csvOf, failureLines, foundLines, loadText, rateText, remarkLines, tableLines,
+  comparisonLines,
+  csvOf,
+  failureLines,
+  foundLines,
+  loadText,
+  rateText,
+  remarkLines,
+  tableLines,
 } from './table.js'
 
 /** Exit code of a program that SIGINT ended. */
@@ -65,7 +72,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
 }
 
 async function measured(
-  [subject, other]: readonly Subject[], generator: Generator, settings: Settings, progress: ProgressLine,
+  [subject, other]: readonly Subject[],
+  generator: Generator,
+  settings: Settings,
+  progress: ProgressLine,
 ): Promise<number> {
   if (subject === undefined) throw new TypeError('there is no server')
   const title = titleOf(subject, settings)
@@ -121,7 +131,10 @@ async function measured(
   progress.clear()
   const lost = problem === null || rows.some((row) => row.problem !== null) ? [] : [`FAILED ${printable(problem)}`]
   const lines = [
-    ...failureLines(rows), ...lost, title, ...(rows.length === 0 ? [] : tableLines(rows, settings)),
+    ...failureLines(rows),
+    ...lost,
+    title,
+    ...(rows.length === 0 ? [] : tableLines(rows, settings)),
     ...remarkLines(rows, settings),
     ...(goal === null || found === null ? [] : foundLines(goal, found, generator.isStopped)),
     ...stoppedLines(generator),

@@ -133,25 +133,32 @@ function rowsIn(path: string, model: Model, settings: Settings): [Tensors, Tenso
 }
 
 function rowOf(
-  where: string, row: Record<string, unknown>, facts: readonly TensorFacts[], dims: (one: TensorFacts) => number[],
+  where: string,
+  row: Record<string, unknown>,
+  facts: readonly TensorFacts[],
+  dims: (one: TensorFacts) => number[],
 ): Tensors {
-  return new Map(Object.entries(row).map(([name, value]) => {
-    const one = facts.find((each) => each.name === name)
-    if (one === undefined)
-      throw new CommandError(
-        `${where}: there is no '${name}'; the model has ${facts.map((each) => each.name).join(', ')}`,
-      )
-    try {
-      return [name, { name, datatype: one.datatype, ...contentsOf(one, value, () => dims(one)) }]
-    } catch (error) {
-      throw error instanceof CommandError ? new CommandError(`${where}, '${name}': ${error.message}`) : error
-    }
-  }))
+  return new Map(
+    Object.entries(row).map(([name, value]) => {
+      const one = facts.find((each) => each.name === name)
+      if (one === undefined)
+        throw new CommandError(
+          `${where}: there is no '${name}'; the model has ${facts.map((each) => each.name).join(', ')}`,
+        )
+      try {
+        return [name, { name, datatype: one.datatype, ...contentsOf(one, value, () => dims(one)) }]
+      } catch (error) {
+        throw error instanceof CommandError ? new CommandError(`${where}, '${name}': ${error.message}`) : error
+      }
+    }),
+  )
 }
 
 /** `[values]`, `{"content": [values], "shape": [dims]}` or `{"b64": "…"}`. */
 function contentsOf(
-  { datatype, dims }: TensorFacts, value: unknown, dimsGiven: () => number[],
+  { datatype, dims }: TensorFacts,
+  value: unknown,
+  dimsGiven: () => number[],
 ): { shape: number[]; data: Buffer } {
   const { content = value, shape: given, b64 } = membersOf(value)
   const text = b64 ?? membersOf(content)['b64']
@@ -162,8 +169,11 @@ function contentsOf(
   // One open dimension follows from the number of elements.
   const rest = elementsOf(dims.filter((dimension) => dimension >= 0))
   const isKnown = dims.filter((dimension) => dimension < 0).length === 1 && rest > 0 && Number.isInteger(count / rest)
-  const shape = Array.isArray(given) ? given.map(Number)
-    : isKnown ? dims.map((dimension) => (dimension < 0 ? count / rest : dimension)) : dimsGiven()
+  const shape = Array.isArray(given)
+    ? given.map(Number)
+    : isKnown
+      ? dims.map((dimension) => (dimension < 0 ? count / rest : dimension))
+      : dimsGiven()
   if (elementsOf(shape) !== count)
     throw new CommandError(`the shape [${shape}] has ${elementsOf(shape)} elements, but there are ${count}`)
   return { shape, data }
@@ -172,18 +182,33 @@ function contentsOf(
 /** A file for each input, of its bytes; of BYTES, of a line for each element. */
 function rowIn(directory: string, model: Model, settings: Settings): Tensors {
   const names = readdirSync(directory)
-  return new Map(model.inputs.filter((input) => !input.isOptional || names.includes(input.name)).map((input) => {
-    const { name, datatype } = input
-    if (!names.includes(name))
-      throw new CommandError(`--data=${directory}: there is no file '${name}'; ${inputsText(model)}`)
-    const bytes = readFileSync(join(directory, name))
-    const data = datatype === 'BYTES' ? encoded('BYTES', bytes.toString().replace(/\r?\n$/, '').split(/\r?\n/)) : bytes
-    const shape = dimsOf(input, settings)
-    const wanted = elementsOf(shape) * (elementBytes(datatype) ?? 0)
-    if (datatype !== 'BYTES' && data.length !== wanted)
-      throw new CommandError(`${join(directory, name)} has ${data.length} bytes; ${datatype} [${shape}] has ${wanted}`)
-    return [name, { name, datatype, shape, data }]
-  }))
+  return new Map(
+    model.inputs
+      .filter((input) => !input.isOptional || names.includes(input.name))
+      .map((input) => {
+        const { name, datatype } = input
+        if (!names.includes(name))
+          throw new CommandError(`--data=${directory}: there is no file '${name}'; ${inputsText(model)}`)
+        const bytes = readFileSync(join(directory, name))
+        const data =
+          datatype === 'BYTES'
+            ? encoded(
+                'BYTES',
+                bytes
+                  .toString()
+                  .replace(/\r?\n$/, '')
+                  .split(/\r?\n/),
+              )
+            : bytes
+        const shape = dimsOf(input, settings)
+        const wanted = elementsOf(shape) * (elementBytes(datatype) ?? 0)
+        if (datatype !== 'BYTES' && data.length !== wanted)
+          throw new CommandError(
+            `${join(directory, name)} has ${data.length} bytes; ${datatype} [${shape}] has ${wanted}`,
+          )
+        return [name, { name, datatype, shape, data }]
+      }),
+  )
 }
 
 /** Texts of generated words, or the lines of files. */
@@ -201,7 +226,9 @@ export function textsOf(settings: Settings, count: number): string[] {
   }
   const lines = settings.data.flatMap((path) => {
     try {
-      return readFileSync(path, 'utf8').split(/\r?\n/).filter((line) => line.trim() !== '')
+      return readFileSync(path, 'utf8')
+        .split(/\r?\n/)
+        .filter((line) => line.trim() !== '')
     } catch (error) {
       throw new CommandError(`--data=${path}: ${error instanceof Error ? error.message : String(error)}`)
     }

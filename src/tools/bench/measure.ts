@@ -4,9 +4,7 @@ import type { Client } from 'nereid/client'
 import { CommandError, headersWithKey } from '../../internal.js'
 import type { Generator, Plan, Result, Times } from './generator.js'
 import { entriesOf, type Entry } from './inputs.js'
-import {
-  clientOf, counted, modelOf, timesBetween, type Counted, type Model, type ServerTimes,
-} from './model.js'
+import { clientOf, counted, modelOf, timesBetween, type Counted, type Model, type ServerTimes } from './model.js'
 import { regionOf, type Region } from './region.js'
 import { requestsOf, ringFile, type Requests } from './requests.js'
 import type { Load, Settings, Target } from './settings.js'
@@ -46,7 +44,12 @@ export class Subject {
   readonly #file: string
 
   private constructor(
-    target: Target, model: Model, entries: readonly Entry[], client: Client, settings: Settings, generator: Generator,
+    target: Target,
+    model: Model,
+    entries: readonly Entry[],
+    client: Client,
+    settings: Settings,
+    generator: Generator,
     region: Region | null,
   ) {
     this.target = target
@@ -105,11 +108,21 @@ export class Subject {
     const layout = layoutOf(protocol, inFlight, connections)
     return this.#generator.run(
       {
-        protocol, address, path: this.#requests.path, form: this.#requests.form, responses: this.#requests.responses,
-        tls: isSecure
-          ? { ...(ca && { ca }), ...(certificate && { certificate }), ...(key && { key }) } : null,
-        ...layout, arrivals: isOpen ? arrivals : 'closed', rate: isOpen ? load.value : 0, seed, warmup_s: 0, seconds,
-        requests_max: requests, timeout_s: timeoutSeconds, ...plan,
+        protocol,
+        address,
+        path: this.#requests.path,
+        form: this.#requests.form,
+        responses: this.#requests.responses,
+        tls: isSecure ? { ...(ca && { ca }), ...(certificate && { certificate }), ...(key && { key }) } : null,
+        ...layout,
+        arrivals: isOpen ? arrivals : 'closed',
+        rate: isOpen ? load.value : 0,
+        seed,
+        warmup_s: 0,
+        seconds,
+        requests_max: requests,
+        timeout_s: timeoutSeconds,
+        ...plan,
       },
       this.#file,
     )
@@ -122,13 +135,14 @@ export class Subject {
     const first = await this.run({ kind: 'concurrency', value: 1 }, one)
     if (first === null || this.#generator.isStopped) return
     const { text = 'no response' } = first.failures[0] ?? {}
-    if (first.requests === 0)
-      throw new CommandError(`${this.target.url}: the first request failed: ${text}`)
+    if (first.requests === 0) throw new CommandError(`${this.target.url}: the first request failed: ${text}`)
     const { version } = this.model
     for (const [i, { inputs, expected }] of this.entries.entries()) {
       if (expected.length === 0) continue
       const result = await this.#client.infer(this.model.name, inputs as never, {
-        ...(version !== '' && { version }), signal: this.#generator.stopped, deadlineMs: timeoutSeconds * 1000,
+        ...(version !== '' && { version }),
+        signal: this.#generator.stopped,
+        deadlineMs: timeoutSeconds * 1000,
       })
       for (const { name, shape, data } of expected) {
         const found = result.output(name)
@@ -141,7 +155,9 @@ export class Subject {
 
 /** Connections, and requests in flight on each: HTTP/1.1 has one, and Triton's clients share those of gRPC. */
 function layoutOf(
-  protocol: 'http' | 'grpc', inFlight: number, given: number | null,
+  protocol: 'http' | 'grpc',
+  inFlight: number,
+  given: number | null,
 ): { connections: number; streams: number } {
   if (given !== null) return { connections: Math.min(given, inFlight), streams: Math.ceil(inFlight / given) }
   if (protocol === 'http') return { connections: inFlight, streams: 1 }
@@ -157,7 +173,11 @@ function layoutOf(
  * @throws {CommandError} if the server went away before there was one
  */
 export async function measure(
-  subject: Subject, generator: Generator, settings: Settings, load: Load, onWindow: (row: Row) => void = () => {},
+  subject: Subject,
+  generator: Generator,
+  settings: Settings,
+  load: Load,
+  onWindow: (row: Row) => void = () => {},
 ): Promise<Row | null> {
   const { stopWithin, windowsMax, warmupSeconds, warmupRequests } = settings
   if (warmupRequests > 0) await subject.run(load, { requests_max: warmupRequests, seconds: 3600 })
@@ -166,7 +186,10 @@ export async function measure(
   const row = (problem: string | null = null): Row => {
     const used = results.slice(-WINDOWS)
     return {
-      load, windows, isStable: stopWithin === null ? null : agree(windows, stopWithin), problem,
+      load,
+      windows,
+      isStable: stopWithin === null ? null : agree(windows, stopWithin),
+      problem,
       result: merged(used.map(({ result }) => result)),
       server: timesBetween(used[0]?.before ?? null, used.at(-1)?.after ?? null),
     }
@@ -229,12 +252,21 @@ export function merged(results: readonly Result[]): Result {
     mergedTimes(results.map((one) => [one[name], one.requests]))
   const [late, firsts, between] = [times('late_us'), times('first_us'), times('between_us')]
   return {
-    requests: sum((one) => one.requests), responses: sum((one) => one.responses), errors: sum((one) => one.errors),
-    failures: [...failures].map(([text, count]) => ({ text, count })), seconds,
-    rate: sum((one) => one.rate * one.seconds) / seconds, unsent: sum((one) => one.unsent),
-    latency_us: { ...(times('latency_us') ?? first.latency_us), ...percentilesOf(histogram) }, histogram,
-    ...(late && { late_us: late }), ...(firsts && { first_us: firsts }), ...(between && { between_us: between }),
-    bytes_out: sum((one) => one.bytes_out), bytes_in: sum((one) => one.bytes_in), cpu_us: sum((one) => one.cpu_us),
+    requests: sum((one) => one.requests),
+    responses: sum((one) => one.responses),
+    errors: sum((one) => one.errors),
+    failures: [...failures].map(([text, count]) => ({ text, count })),
+    seconds,
+    rate: sum((one) => one.rate * one.seconds) / seconds,
+    unsent: sum((one) => one.unsent),
+    latency_us: { ...(times('latency_us') ?? first.latency_us), ...percentilesOf(histogram) },
+    histogram,
+    ...(late && { late_us: late }),
+    ...(firsts && { first_us: firsts }),
+    ...(between && { between_us: between }),
+    bytes_out: sum((one) => one.bytes_out),
+    bytes_in: sum((one) => one.bytes_in),
+    cpu_us: sum((one) => one.cpu_us),
     series,
   }
 }
@@ -249,15 +281,22 @@ function mergedTimes(parts: readonly [Times | undefined, number][]): Times | und
   const all = mean((times) => times.mean)
   const weighted = (name: keyof Times): number => mean((times) => times[name])
   return {
-    mean: all, std: Math.sqrt(Math.max(0, mean((times) => times.std ** 2 + times.mean ** 2) - all ** 2)),
-    min: Math.min(...known.map(([times]) => times.min)), max: Math.max(...known.map(([times]) => times.max)),
-    p50: weighted('p50'), p90: weighted('p90'), p95: weighted('p95'), p99: weighted('p99'), p999: weighted('p999'),
+    mean: all,
+    std: Math.sqrt(Math.max(0, mean((times) => times.std ** 2 + times.mean ** 2) - all ** 2)),
+    min: Math.min(...known.map(([times]) => times.min)),
+    max: Math.max(...known.map(([times]) => times.max)),
+    p50: weighted('p50'),
+    p90: weighted('p90'),
+    p95: weighted('p95'),
+    p99: weighted('p99'),
+    p999: weighted('p999'),
   }
 }
 
 const percentilesOf = (histogram: Result['histogram']): Pick<Times, 'p50' | 'p90' | 'p95' | 'p99' | 'p999'> => {
-  const [p50 = 0, p90 = 0, p95 = 0, p99 = 0, p999 = 0] =
-    [50, 90, 95, 99, 99.9].map((percent) => percentileOf(histogram, percent))
+  const [p50 = 0, p90 = 0, p95 = 0, p99 = 0, p999 = 0] = [50, 90, 95, 99, 99.9].map((percent) =>
+    percentileOf(histogram, percent),
+  )
   return { p50, p90, p95, p99, p999 }
 }
 

@@ -36,7 +36,9 @@ export function clientOf(target: Target, settings: Settings): Client {
     ...(key === null ? {} : { key: readPem('--tls-key', key) }),
   }
   return connect(target.url, {
-    headers: Object.fromEntries(headersWithKey(settings.headers)), deadlineMs: ANSWER_MS_MAX, retry: false,
+    headers: Object.fromEntries(headersWithKey(settings.headers)),
+    deadlineMs: ANSWER_MS_MAX,
+    retry: false,
     ...(target.isSecure ? { tls } : {}),
   })
 }
@@ -54,9 +56,7 @@ function readPem(option: string, path: string): string {
  *
  * @throws {CommandError} if the server is none of the protocol
  */
-export async function modelOf(
-  target: Target, client: Client, settings: Settings, signal: AbortSignal,
-): Promise<Model> {
+export async function modelOf(target: Target, client: Client, settings: Settings, signal: AbortSignal): Promise<Model> {
   try {
     return await readModel(client, settings, signal)
   } catch (error) {
@@ -88,11 +88,17 @@ async function readModel(client: Client, settings: Settings, signal: AbortSignal
   const optionals = (Array.isArray(inputs) ? inputs : []).map(membersOf).filter((one) => one['optional'] === true)
   const facts = (tensors: typeof metadata.inputs): TensorFacts[] =>
     tensors.map((one) => ({
-      name: one.name, datatype: one.datatype, dims: one.shape.slice(batchMax > 0 ? 1 : 0).map(Number),
+      name: one.name,
+      datatype: one.datatype,
+      dims: one.shape.slice(batchMax > 0 ? 1 : 0).map(Number),
       isOptional: optionals.some((each) => each['name'] === one.name),
     }))
   return {
-    name, version, inputs: facts(metadata.inputs), outputs: facts(metadata.outputs), batchMax,
+    name,
+    version,
+    inputs: facts(metadata.inputs),
+    outputs: facts(metadata.outputs),
+    batchMax,
     isDecoupled: membersOf(membersOf(config)['model_transaction_policy'])['decoupled'] === true,
   }
 }
@@ -130,9 +136,7 @@ export interface Counted {
 }
 
 /** Null if the server has no statistics, or does not send them in time. */
-export async function counted(
-  client: Client, { name, version }: Model, signal: AbortSignal,
-): Promise<Counted | null> {
+export async function counted(client: Client, { name, version }: Model, signal: AbortSignal): Promise<Counted | null> {
   const found = await optional(() => client.statistics(name, version === '' ? { signal } : { signal, version }))
   if (found === null || found.length === 0) return null
   const sum = (of: (one: ModelStatistics) => number | bigint | undefined): number =>
@@ -141,8 +145,12 @@ export async function counted(
     sum((one) => one.inference_stats[name]?.ns)
   return {
     requests: sum((one) => one.inference_stats.success?.count),
-    executions: sum((one) => one.execution_count), inferences: sum((one) => one.inference_count),
-    totalNs: ns('success'), queueNs: ns('queue'), inputNs: ns('compute_input'), inferNs: ns('compute_infer'),
+    executions: sum((one) => one.execution_count),
+    inferences: sum((one) => one.inference_count),
+    totalNs: ns('success'),
+    queueNs: ns('queue'),
+    inputNs: ns('compute_input'),
+    inferNs: ns('compute_infer'),
     outputNs: ns('compute_output'),
   }
 }
@@ -166,7 +174,12 @@ export function timesBetween(before: Counted | null, after: Counted | null): Ser
   if (requests <= 0 || isBack) return null
   const us = (name: keyof Counted): number => (after[name] - before[name]) / 1000 / requests
   return {
-    requests, batch: (after.inferences - before.inferences) / Math.max(1, after.executions - before.executions),
-    total: us('totalNs'), queue: us('queueNs'), input: us('inputNs'), infer: us('inferNs'), output: us('outputNs'),
+    requests,
+    batch: (after.inferences - before.inferences) / Math.max(1, after.executions - before.executions),
+    total: us('totalNs'),
+    queue: us('queueNs'),
+    input: us('inputNs'),
+    infer: us('inferNs'),
+    output: us('outputNs'),
   }
 }

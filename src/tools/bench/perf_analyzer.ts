@@ -4,8 +4,14 @@ import { CommandError } from '../../internal.js'
 
 /** Settings that only perf_analyzer has; read under its names. */
 export type Extra =
-  | 'max-trials' | 'measurement-request-count' | 'warmup-request-count' | 'latency-threshold'
-  | 'string-length' | 'string-data' | 'output-shared-memory-size' | 'ssl-grpc-use-ssl'
+  | 'max-trials'
+  | 'measurement-request-count'
+  | 'warmup-request-count'
+  | 'latency-threshold'
+  | 'string-length'
+  | 'string-data'
+  | 'output-shared-memory-size'
+  | 'ssl-grpc-use-ssl'
 
 export interface Rewritten {
   args: string[]
@@ -36,8 +42,10 @@ interface Rule {
   instead?: string
 }
 
-const as = (name: string, value: (text: string) => string = (text) => text): Rule =>
-  ({ takes: true, args: (text) => [`--${name}=${value(text)}`] })
+const as = (name: string, value: (text: string) => string = (text) => text): Rule => ({
+  takes: true,
+  args: (text) => [`--${name}=${value(text)}`],
+})
 const extra = (name: Extra): Rule => ({ takes: true, extra: name })
 const noted = (takes: boolean, note: string): Rule => ({ takes, note })
 /** An option that may only have the values that are usual here. */
@@ -68,7 +76,7 @@ function range(text: string): string {
 
 const THREADS = 'one thread keeps any number of requests in flight'
 const SEQUENCES = 'sequences are not measured: each request stands alone'
-const METRICS = 'the table has the server\'s own times; look at /metrics with Prometheus'
+const METRICS = "the table has the server's own times; look at /metrics with Prometheus"
 const TRACES = 'set traces on the server: POST /v2/trace/setting'
 const TLS_HOST = 'the host of a certificate is always checked; --tls-ca names the certificates to trust'
 
@@ -90,8 +98,10 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['r max-trials', extra('max-trials')],
   ['l latency-threshold', extra('latency-threshold')],
   ['measurement-request-count', extra('measurement-request-count')],
-  ['measurement-mode', only('time_windows count_windows', (text) =>
-    `--measurement-mode is time_windows or count_windows; got '${text}'`)],
+  [
+    'measurement-mode',
+    only('time_windows count_windows', (text) => `--measurement-mode is time_windows or count_windows; got '${text}'`),
+  ],
   ['request-count', as('requests')],
   ['warmup-request-count', extra('warmup-request-count')],
   ['t concurrency-range', as('concurrency', range)],
@@ -103,11 +113,18 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['string-data', extra('string-data')],
   ['output-shared-memory-size', extra('output-shared-memory-size')],
   ['streaming', { takes: false, args: () => ['--endpoint=stream'] }],
-  ['service-kind', only('triton', (text) =>
-    text === 'triton_c_api' ? '--service-kind=triton_c_api: start the server and give its URL instead'
-      : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and /v1 embeddings and rerank`)],
-  ['grpc-compression-algorithm', only('none', (text) =>
-    `--grpc-compression-algorithm=${text}: nereid bench sends uncompressed requests`)],
+  [
+    'service-kind',
+    only('triton', (text) =>
+      text === 'triton_c_api'
+        ? '--service-kind=triton_c_api: start the server and give its URL instead'
+        : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and /v1 embeddings and rerank`,
+    ),
+  ],
+  [
+    'grpc-compression-algorithm',
+    only('none', (text) => `--grpc-compression-algorithm=${text}: nereid bench sends uncompressed requests`),
+  ],
   ['ssl-grpc-use-ssl', extra('ssl-grpc-use-ssl')],
   ['ssl-grpc-root-certifications-file ssl-https-ca-certificates-file', as('tls-ca')],
   ['ssl-grpc-private-key-file ssl-https-private-key-file', as('tls-key')],
@@ -130,11 +147,15 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['c', instead("-c is a maximum of concurrency: use --concurrency-range=1:N, or --goal='p99<20ms'")],
   ['binary-search', instead("--binary-search: --goal='p99<20ms' searches the highest rate within a latency")],
   ['periodic-concurrency-range request-period', instead('periodic concurrency: use --concurrency-range')],
-  ['enable-mpi', instead(
-    '--enable-mpi: nereid bench runs on one machine: start it on each, with its part of the rate')],
+  [
+    'enable-mpi',
+    instead('--enable-mpi: nereid bench runs on one machine: start it on each, with its part of the rate'),
+  ],
   ['session-concurrency', instead(`--session-concurrency: ${CHATS}`)],
-  ['request-intervals fixed-schedule', instead(
-    'own schedules of requests are not sent: use --request-rate-range with --request-distribution=poisson')],
+  [
+    'request-intervals fixed-schedule',
+    instead('own schedules of requests are not sent: use --request-rate-range with --request-distribution=poisson'),
+  ],
   ['profile-export-file', instead('--profile-export-file: --json=FILE has the percentiles, histograms and curves')],
   ['grpc-method', instead('--grpc-method: nereid bench calls ModelInfer, and ModelStreamInfer with --streaming')],
   ['triton-server-directory model-repository', instead('the in-process API: start the server, and give its URL')],
@@ -145,14 +166,30 @@ const RULES = new Map(TABLE.flatMap(([names, rule]) => names.split(' ').map((nam
 export const REWRITTEN: readonly string[] = [...RULES.keys()]
 
 /** Options of perf_analyzer that only a command line for it has: its defaults apply then. */
-const TELLING = new Set(['m', 'u', 'i', 'p', 's', 'measurement-interval', 'stability-percentage', 'concurrency-range',
-  'request-rate-range', 'measurement-mode'])
+const TELLING = new Set([
+  'm',
+  'u',
+  'i',
+  'p',
+  's',
+  'measurement-interval',
+  'stability-percentage',
+  'concurrency-range',
+  'request-rate-range',
+  'measurement-mode',
+])
 
 /** Values of perf_analyzer's `--endpoint`, which follows `--service-kind=openai`, by ours. */
-const OPENAI = new Map([['v1/embeddings', 'embeddings'], ['v1/rerank', 'rerank']])
+const OPENAI = new Map([
+  ['v1/embeddings', 'embeddings'],
+  ['v1/rerank', 'rerank'],
+])
 
 /** Options of ours whose value may be missing, with the words that are one; another word is a URL. */
-const OPTIONAL = new Map([['shared-memory', /^(none|system|cuda)$/], ['json', /\.json$/]])
+const OPTIONAL = new Map([
+  ['shared-memory', /^(none|system|cuda)$/],
+  ['json', /\.json$/],
+])
 
 /** @throws {CommandError} for an option that has another name or no meaning here; the text says what to use */
 export function rewritten(args: readonly string[]): Rewritten {
@@ -212,9 +249,7 @@ export function rewritten(args: readonly string[]): Rewritten {
   }
   const has = (name: string): boolean => given.some((one) => one.name === name)
   if (isOpenAi && !has('endpoint'))
-    throw new CommandError(
-      `--service-kind=openai needs --endpoint=v1/embeddings or --endpoint=v1/rerank: ${CHATS}`,
-    )
+    throw new CommandError(`--service-kind=openai needs --endpoint=v1/embeddings or --endpoint=v1/rerank: ${CHATS}`)
   const word = given.find((one) => one.name === 'URL word')
   if (has('URL') && word !== undefined) throw new CommandError(`-u and ${word.label} are both a URL: give one of them`)
   if (isTheirs) {

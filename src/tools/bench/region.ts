@@ -29,7 +29,10 @@ let count = 0
  * @param outputBytes bytes of an output whose size the model does not tell
  */
 export async function regionOf(
-  client: Client, model: Model, entries: readonly Entry[], outputBytes: number,
+  client: Client,
+  model: Model,
+  entries: readonly Entry[],
+  outputBytes: number,
 ): Promise<Region> {
   const name = `nereid-bench-${process.pid}-${(count += 1)}`
   const path = `${DIRECTORY}/${name}`
@@ -38,12 +41,18 @@ export async function regionOf(
   const place = (bytes: number): Place => {
     const offset = end
     end += Math.ceil(Math.max(1, bytes) / ALIGNMENT) * ALIGNMENT
-    return [['shared_memory_region', name], ['shared_memory_offset', offset], ['shared_memory_byte_size', bytes]]
+    return [
+      ['shared_memory_region', name],
+      ['shared_memory_offset', offset],
+      ['shared_memory_byte_size', bytes],
+    ]
   }
-  const inputs = entries.map((entry) => entry.inputs.map(({ data }) => {
-    parts.push([data, end])
-    return place(data.length)
-  }))
+  const inputs = entries.map((entry) =>
+    entry.inputs.map(({ data }) => {
+      parts.push([data, end])
+      return place(data.length)
+    }),
+  )
   const rows = model.batchMax > 0 ? (entries[0]?.inputs[0]?.shape[0] ?? 1) : 1
   const outputs = model.outputs.map(({ name, datatype, dims }) => {
     const bytes = dims.includes(-1) ? null : elementBytes(datatype)
@@ -64,7 +73,8 @@ export async function regionOf(
     throw new CommandError(`--shared-memory: ${reason}; the server must run on this machine and share ${DIRECTORY}`)
   }
   return {
-    input: (i, k) => inputs[i]?.[k] ?? [], outputs,
+    input: (i, k) => inputs[i]?.[k] ?? [],
+    outputs,
     async close() {
       remove()
       process.off('exit', remove)

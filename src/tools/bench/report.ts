@@ -42,7 +42,11 @@ const escaped = (text: string): string =>
  * @param lines are those of the terminal: failures first, the table, remarks
  */
 export function reportOf(
-  title: string, lines: readonly string[], rows: readonly Row[], goal: Goal | null, at: Date,
+  title: string,
+  lines: readonly string[],
+  rows: readonly Row[],
+  goal: Goal | null,
+  at: Date,
 ): string {
   const isOpen = rows.some(({ load }) => load.kind === 'rate')
   return `<!doctype html>
@@ -53,7 +57,8 @@ export function reportOf(
 <style>${STYLE}</style>
 <h1>${escaped(title)}</h1>
 <p>Measured by nereid bench, ${at.toISOString().slice(0, 16).replace('T', ' ')} UTC.${
-  isOpen ? '\nLatencies of an open loop count from when a request was due.' : ''}</p>
+    isOpen ? '\nLatencies of an open loop count from when a request was due.' : ''
+  }</p>
 <pre>${escaped(lines.join('\n'))}</pre>
 ${chartsOf(rows, goal).map(chartText).join('\n')}
 </html>
@@ -73,26 +78,40 @@ function chartsOf(all: readonly Row[], goal: Goal | null): Chart[] {
     const before = labels.slice(0, i).filter((one) => one === labels[i]).length
     return before === 0 ? (labels[i] ?? '') : `${labels[i]}, run ${before + 1}`
   }
-  const latency = (name: Statistic): Curve =>
-    ({ label: name, points: byRate.map(({ result }) => ({ x: result.rate, y: result.latency_us[name] })) })
+  const latency = (name: Statistic): Curve => ({
+    label: name,
+    points: byRate.map(({ result }) => ({ x: result.rate, y: result.latency_us[name] })),
+  })
   return [
-    ...(rows.length < 2 ? [] : [{
-      title: 'Latency by rate', xLabel: 'answered requests',
-      curves: (goal === null ? (['p50', 'p90', 'p99'] as const) : [goal.statistic]).map(latency),
-      x: rate, y: timeOf,
-      ...(goal !== null && { isDotted: true as const, limit: { text: goal.text, y: goal.limitUs } }),
-    }]),
+    ...(rows.length < 2
+      ? []
+      : [
+          {
+            title: 'Latency by rate',
+            xLabel: 'answered requests',
+            curves: (goal === null ? (['p50', 'p90', 'p99'] as const) : [goal.statistic]).map(latency),
+            x: rate,
+            y: timeOf,
+            ...(goal !== null && { isDotted: true as const, limit: { text: goal.text, y: goal.limitUs } }),
+          },
+        ]),
     {
-      title: 'Latency by percentile', xLabel: 'percentile of the requests', isLogarithmic: true as const,
+      title: 'Latency by percentile',
+      xLabel: 'percentile of the requests',
+      isLogarithmic: true as const,
       curves: shown.map(({ result }, i) => ({ label: labelOf(i), points: percentiles(result.histogram) })),
-      x: (value: number) => `${Number((100 * (1 - 10 ** -value)).toPrecision(6))} %`, y: timeOf,
+      x: (value: number) => `${Number((100 * (1 - 10 ** -value)).toPrecision(6))} %`,
+      y: timeOf,
     },
     {
-      title: 'Rate over time', xLabel: 'seconds',
+      title: 'Rate over time',
+      xLabel: 'seconds',
       curves: shown.map(({ result }, i) => ({
-        label: labelOf(i), points: result.series.map((point) => ({ x: point.at_s, y: point.rate })),
+        label: labelOf(i),
+        points: result.series.map((point) => ({ x: point.at_s, y: point.rate })),
       })),
-      x: (value: number) => `${Number(value.toPrecision(3))} s`, y: rate,
+      x: (value: number) => `${Number(value.toPrecision(3))} s`,
+      y: rate,
     },
   ].filter(({ curves }) => curves.some(({ points }) => points.length > 1))
 }
@@ -117,21 +136,31 @@ function chartText({ title, xLabel, curves, x, y, isLogarithmic, isDotted, limit
     (LEFT + ((value - xLeast) / (xMost - xLeast || 1)) * (WIDTH - LEFT - RIGHT)).toFixed(1)
   const top = (value: number): string => (HEIGHT - BOTTOM - (value / yMost) * (HEIGHT - TOP - BOTTOM)).toFixed(1)
   const ticks = Array.from({ length: TICKS }, (_, i) => i / (TICKS - 1))
-  const xTicks = isLogarithmic === true ? Array.from({ length: Math.floor(xMost) + 1 }, (_, i) => i)
-    : ticks.map((part) => xLeast + part * (xMost - xLeast))
+  const xTicks =
+    isLogarithmic === true
+      ? Array.from({ length: Math.floor(xMost) + 1 }, (_, i) => i)
+      : ticks.map((part) => xLeast + part * (xMost - xLeast))
   const grid = [
-    ...ticks.map((part) => part * yMost).map((value) =>
-      `<line x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${top(value)}" y2="${top(value)}"/>` +
-      `<text x="${LEFT - 6}" y="${top(value)}" dy="4" text-anchor="end">${escaped(y(value))}</text>`),
+    ...ticks
+      .map((part) => part * yMost)
+      .map(
+        (value) =>
+          `<line x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${top(value)}" y2="${top(value)}"/>` +
+          `<text x="${LEFT - 6}" y="${top(value)}" dy="4" text-anchor="end">${escaped(y(value))}</text>`,
+      ),
     // The first and the last label stay inside of the picture.
-    ...xTicks.map((value, i) =>
-      `<text x="${left(value)}" y="${HEIGHT - BOTTOM + 16}" ` +
-      `text-anchor="${i === 0 ? 'start' : i === xTicks.length - 1 ? 'end' : 'middle'}">${escaped(x(value))}</text>`),
+    ...xTicks.map(
+      (value, i) =>
+        `<text x="${left(value)}" y="${HEIGHT - BOTTOM + 16}" ` +
+        `text-anchor="${i === 0 ? 'start' : i === xTicks.length - 1 ? 'end' : 'middle'}">${escaped(x(value))}</text>`,
+    ),
     `<text x="${(LEFT + WIDTH - RIGHT) / 2}" y="${HEIGHT - 6}" text-anchor="middle">${escaped(xLabel)}</text>`,
   ]
-  const drawn = curves.map((curve, k) => isDotted === true
-    ? curve.points.map((point) => `<circle class="c${k}" cx="${left(point.x)}" cy="${top(point.y)}" r="3"/>`).join('')
-    : `<polyline class="c${k}" points="${curve.points.map((point) => `${left(point.x)},${top(point.y)}`).join(' ')}"/>`)
+  const drawn = curves.map(({ points }, k) =>
+    isDotted === true
+      ? points.map((point) => `<circle class="c${k}" cx="${left(point.x)}" cy="${top(point.y)}" r="3"/>`).join('')
+      : `<polyline class="c${k}" points="${points.map((point) => `${left(point.x)},${top(point.y)}`).join(' ')}"/>`,
+  )
   if (limit !== undefined)
     drawn.push(
       `<line class="limit" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${top(limit.y)}" y2="${top(limit.y)}"/>` +
@@ -140,8 +169,9 @@ function chartText({ title, xLabel, curves, x, y, isLogarithmic, isDotted, limit
   const legend = curves.map((curve, k) => `<li class="c${k}">${escaped(curve.label)}</li>`)
   return `<figure>
 <figcaption>${escaped(title)}</figcaption>
-<div><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${
-  [...grid, ...drawn].join('')}</svg></div>
+<div><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${[...grid, ...drawn].join(
+    '',
+  )}</svg></div>
 <ul>${legend.join('')}</ul>
 </figure>`
 }

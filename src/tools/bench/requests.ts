@@ -29,7 +29,11 @@ const DOCUMENTS = 8
 
 /** Requests for tensors, for the members of a generate request, or for texts. */
 export function requestsOf(
-  target: Target, model: Model, settings: Settings, entries: readonly Entry[], region: Region | null,
+  target: Target,
+  model: Model,
+  settings: Settings,
+  entries: readonly Entry[],
+  region: Region | null,
 ): Requests {
   const { endpoint } = settings
   const name = encodeURIComponent(model.name)
@@ -40,8 +44,10 @@ export function requestsOf(
   if (endpoint === 'generate' || endpoint === 'generate_stream') {
     const ring = entries.map(({ inputs }) => json({ ...membersOf(inputs), ...Object.fromEntries(settings.parameters) }))
     return {
-      path: `${target.base}/v2/models/${name}${version}/${endpoint}`, ring,
-      form: endpoint === 'generate' ? 'single' : 'events', responses: 'final',
+      path: `${target.base}/v2/models/${name}${version}/${endpoint}`,
+      ring,
+      form: endpoint === 'generate' ? 'single' : 'events',
+      responses: 'final',
     }
   }
   if (target.protocol === 'grpc') {
@@ -51,7 +57,8 @@ export function requestsOf(
     const parameters = [...settings.parameters, ...final]
     return {
       path: `/inference.GRPCInferenceService/${isStream ? 'ModelStreamInfer' : 'ModelInfer'}`,
-      form: isStream ? 'stream' : 'single', responses: isStream && model.isDecoupled ? 'final' : 'one',
+      form: isStream ? 'stream' : 'single',
+      responses: isStream && model.isDecoupled ? 'final' : 'one',
       ring: entries.map((entry, i) => ({ headers: [], body: grpcBody(model, parameters, entry, region, i) })),
     }
   }
@@ -64,15 +71,19 @@ export function requestsOf(
   return { ...one, path: `${target.base}/v2/models/${name}${version}/infer`, ring }
 }
 
-const json = (body: object): Request =>
-  ({ headers: [['content-type', 'application/json']], body: Buffer.from(JSON.stringify(body)) })
+const json = (body: object): Request => ({
+  headers: [['content-type', 'application/json']],
+  body: Buffer.from(JSON.stringify(body)),
+})
 
 /** Inputs as members of a generate request: single elements alone, others as lists. */
 function membersOf(inputs: readonly Tensor[]): Record<string, unknown> {
-  return Object.fromEntries(inputs.map((input) => {
-    const values = valuesOf(input)
-    return [input.name, values.length === 1 ? values[0] : values]
-  }))
+  return Object.fromEntries(
+    inputs.map((input) => {
+      const values = valuesOf(input)
+      return [input.name, values.length === 1 ? values[0] : values]
+    }),
+  )
 }
 
 function textBodies(model: Model, settings: Settings): object[] {
@@ -91,20 +102,30 @@ function textBodies(model: Model, settings: Settings): object[] {
 function httpRequest({ tensors, parameters }: Settings, { inputs }: Entry, region: Region | null, i: number): Request {
   const isBinary = tensors === 'binary' && region === null
   const given: Parameter[] = isBinary ? [...parameters, ['binary_data_output', true]] : parameters
-  const head = Buffer.from(JSON.stringify({
-    ...(given.length === 0 ? {} : { parameters: Object.fromEntries(given) }),
-    inputs: inputs.map(({ name, shape, datatype, data }, k) => ({
-      name, shape, datatype,
-      ...(region !== null ? { parameters: Object.fromEntries(region.input(i, k)) }
-        : isBinary ? { parameters: { binary_data_size: data.length } } : { data: valuesOf({ datatype, data }) }),
-    })),
-    ...(region !== null && {
-      outputs: region.outputs.map(({ name, parameters }) => ({ name, parameters: Object.fromEntries(parameters) })),
+  const head = Buffer.from(
+    JSON.stringify({
+      ...(given.length === 0 ? {} : { parameters: Object.fromEntries(given) }),
+      inputs: inputs.map(({ name, shape, datatype, data }, k) => ({
+        name,
+        shape,
+        datatype,
+        ...(region !== null
+          ? { parameters: Object.fromEntries(region.input(i, k)) }
+          : isBinary
+            ? { parameters: { binary_data_size: data.length } }
+            : { data: valuesOf({ datatype, data }) }),
+      })),
+      ...(region !== null && {
+        outputs: region.outputs.map(({ name, parameters }) => ({ name, parameters: Object.fromEntries(parameters) })),
+      }),
     }),
-  }))
+  )
   if (!isBinary) return { headers: [['content-type', 'application/json']], body: head }
   return {
-    headers: [['content-type', 'application/octet-stream'], ['inference-header-content-length', String(head.length)]],
+    headers: [
+      ['content-type', 'application/octet-stream'],
+      ['inference-header-content-length', String(head.length)],
+    ],
     body: Buffer.concat([head, ...inputs.map(({ data }) => data)]),
   }
 }
@@ -128,15 +149,23 @@ function parameter(number: number, [name, value]: Parameter): Buffer {
   const double = Buffer.alloc(9, (4 << 3) | 1)
   if (typeof value === 'number') double.writeDoubleLE(value, 1)
   const choice =
-    typeof value === 'string' ? text(3, value)
-      : typeof value === 'boolean' ? Buffer.of(1 << 3, value ? 1 : 0)
-      : Number.isSafeInteger(value) && value >= 0 ? Buffer.concat([Buffer.of(2 << 3), varint(value)]) : double
+    typeof value === 'string'
+      ? text(3, value)
+      : typeof value === 'boolean'
+        ? Buffer.of(1 << 3, value ? 1 : 0)
+        : Number.isSafeInteger(value) && value >= 0
+          ? Buffer.concat([Buffer.of(2 << 3), varint(value)])
+          : double
   return field(number, text(1, name), field(2, choice))
 }
 
 /** A ModelInferRequest, with raw contents or with those in a region. */
 function grpcBody(
-  { name, version }: Model, parameters: readonly Parameter[], { inputs }: Entry, region: Region | null, i: number,
+  { name, version }: Model,
+  parameters: readonly Parameter[],
+  { inputs }: Entry,
+  region: Region | null,
+  i: number,
 ): Buffer {
   return Buffer.concat([
     text(1, name),
@@ -144,7 +173,10 @@ function grpcBody(
     ...parameters.map((one) => parameter(4, one)),
     ...inputs.map((input, k) =>
       field(
-        5, text(1, input.name), text(2, input.datatype), field(3, ...input.shape.map(varint)),
+        5,
+        text(1, input.name),
+        text(2, input.datatype),
+        field(3, ...input.shape.map(varint)),
         ...(region === null ? [] : region.input(i, k).map((one) => parameter(4, one))),
       ),
     ),
@@ -157,8 +189,10 @@ function grpcBody(
 
 /** The file of requests: for each a line `<body bytes> <tail bytes> <counter or -> <headers>`, and its body. */
 export function ringFile(ring: readonly Request[], headers: readonly [string, string][]): Buffer {
-  return Buffer.concat(ring.flatMap((request) => {
-    const fields = JSON.stringify([...headers, ...request.headers])
-    return [Buffer.from(`${request.body.length} 0 - ${fields}\n`), request.body]
-  }))
+  return Buffer.concat(
+    ring.flatMap((request) => {
+      const fields = JSON.stringify([...headers, ...request.headers])
+      return [Buffer.from(`${request.body.length} 0 - ${fields}\n`), request.body]
+    }),
+  )
 }

@@ -120,9 +120,15 @@ export function settingsOf(args: readonly string[]): Settings {
   const latencyMax = extra('latency-threshold', 0)
   const requests = amount('requests', 0, 0) || extra('measurement-request-count', 0)
   return {
-    targets, model: options.get('model') ?? '', version: options.get('version') ?? '', endpoint, loads, goal,
+    targets,
+    model: options.get('model') ?? '',
+    version: options.get('version') ?? '',
+    endpoint,
+    loads,
+    goal,
     arrivals: options.get('arrivals') === 'constant' ? 'constant' : 'poisson',
-    seconds: amount('seconds', requests > 0 ? 3600 : targets.length === 2 ? 1 : 5, 0.01), requests,
+    seconds: amount('seconds', requests > 0 ? 3600 : targets.length === 2 ? 1 : 5, 0.01),
+    requests,
     warmupSeconds: requests > 0 ? 0 : amount('warmup', 0.5, 0),
     warmupRequests: extra('warmup-request-count', 0),
     stopWithin: options.has('stop-within') ? amount('stop-within', 10, 0) : null,
@@ -137,17 +143,22 @@ export function settingsOf(args: readonly string[]): Settings {
     batch: amount('batch', 1, 1),
     data: every('data').length === 0 ? ['random'] : every('data'),
     words: wordsOf(options.get('text-words') ?? '30,10'),
-    stringLength: extra('string-length', 128), stringData: extras.get('string-data') ?? null,
+    stringLength: extra('string-length', 128),
+    stringData: extras.get('string-data') ?? null,
     parameters: every('request-parameter').map(parameterOf),
     sharedMemory: sharedMemoryOf(options.get('shared-memory') ?? 'none', endpoint),
     outputBytes: extra('output-shared-memory-size', 102_400),
     tensors: options.get('tensors') === 'json' ? 'json' : 'binary',
     headers: every('header').map(headerOf),
     tls: {
-      ca: options.get('tls-ca') ?? null, certificate: options.get('tls-cert') ?? null,
+      ca: options.get('tls-ca') ?? null,
+      certificate: options.get('tls-cert') ?? null,
       key: options.get('tls-key') ?? null,
     },
-    csv: options.get('csv') ?? null, json: options.get('json') ?? null, report: options.get('report') ?? null, notes,
+    csv: options.get('csv') ?? null,
+    json: options.get('json') ?? null,
+    report: options.get('report') ?? null,
+    notes,
   }
 }
 
@@ -252,7 +263,7 @@ function targetOf(text: string, protocol: string | null, tls: boolean): Target {
   if (found !== asked)
     throw new CommandError(`--protocol=${asked} and '${text}' differ: give the ${asked} port, ${asked}://HOST:PORT`)
   const isSecure = scheme.endsWith('s')
-  const port = url.port !== '' ? url.port : /:(80|443)\b/.exec(whole)?.[1] ?? (asked === 'grpc' ? '8001' : '8000')
+  const port = url.port !== '' ? url.port : (/:(80|443)\b/.exec(whole)?.[1] ?? (asked === 'grpc' ? '8001' : '8000'))
   const address = `${url.hostname}:${port}`
   const base = url.pathname.replace(/\/+$/, '')
   if (asked === 'grpc' && base !== '') throw new CommandError(`'${text}' has a path, and gRPC has none`)
@@ -299,7 +310,10 @@ function goalOf(text: string): Goal {
 
 function shapeOf(text: string): [string, number[]] {
   const colon = text.lastIndexOf(':')
-  const dims = text.slice(colon + 1).split(',').map(Number)
+  const dims = text
+    .slice(colon + 1)
+    .split(',')
+    .map(Number)
   if (colon < 1 || dims.some((dimension) => !Number.isInteger(dimension) || dimension < 0))
     throw new CommandError(`--shape is INPUT:1,3,224,224; got '${text}'`)
   return [text.slice(0, colon), dims]

@@ -28,17 +28,20 @@ const percentilesOf = (of: keyof typeof PERCENTILES, { percentile }: Settings): 
 /** Percentiles as the load generator counted them; others by the histogram. */
 function percentile({ latency_us: latency, histogram }: Result, percent: number): number {
   const name = `p${percent}`
-  return name === 'p50' || name === 'p90' || name === 'p95' || name === 'p99' ? latency[name]
+  return name === 'p50' || name === 'p90' || name === 'p95' || name === 'p99'
+    ? latency[name]
     : percentileOf(histogram, percent)
 }
 
 /** Failed requests, which come before all figures. */
 export function failureLines(rows: readonly Row[]): string[] {
   return rows.flatMap(({ load, result, problem }) => [
-    ...(result.errors === 0 ? [] : [
-      `FAILED with ${loadText(load)}: ${result.errors} of ${counted(result.requests + result.errors, 'request')}`,
-      ...result.failures.map(({ text, count }) => `  ${count} times: ${printable(text)}`),
-    ]),
+    ...(result.errors === 0
+      ? []
+      : [
+          `FAILED with ${loadText(load)}: ${result.errors} of ${counted(result.requests + result.errors, 'request')}`,
+          ...result.failures.map(({ text, count }) => `  ${count} times: ${printable(text)}`),
+        ]),
     ...(problem === null ? [] : [`FAILED with ${loadText(load)}: ${printable(problem)}`]),
   ])
 }
@@ -52,10 +55,17 @@ export function tableLines(rows: readonly Row[], settings: Settings): string[] {
   const hasGoal = rows.some(({ kept }) => kept !== undefined)
   const percents = percentilesOf('table', settings)
   const head = [
-    isOpen ? 'rate due' : 'in flight', ...(hasGoal ? ['seconds'] : []), 'requests/s',
-    ...(batch > 1 ? ['rows/s'] : []), 'mean', ...percents.map((percent) => `p${percent}`), 'max',
+    isOpen ? 'rate due' : 'in flight',
+    ...(hasGoal ? ['seconds'] : []),
+    'requests/s',
+    ...(batch > 1 ? ['rows/s'] : []),
+    'mean',
+    ...percents.map((percent) => `p${percent}`),
+    'max',
     ...(hasFirst ? ['responses/s', 'first p50', 'first p99', 'next p50', 'next p99'] : []),
-    ...(isOpen ? ['unsent'] : []), ...(hasGoal ? ['kept'] : []), 'client CPU',
+    ...(isOpen ? ['unsent'] : []),
+    ...(hasGoal ? ['kept'] : []),
+    'client CPU',
     ...(hasServer ? ['| server queue', 'compute', 'batch'] : []),
   ]
   const times = (of: Times | undefined, names: readonly (keyof Times)[]): string[] =>
@@ -64,21 +74,31 @@ export function tableLines(rows: readonly Row[], settings: Settings): string[] {
     const all = result.requests + result.errors
     return [
       isOpen && load.kind === 'concurrency' ? loadText(load) : loadFigure(load),
-      ...(hasGoal ? [result.seconds.toFixed(1)] : []), rateText(result.rate),
+      ...(hasGoal ? [result.seconds.toFixed(1)] : []),
+      rateText(result.rate),
       ...(batch > 1 ? [rateText(result.rate * batch)] : []),
-      ...(result.requests === 0 ? ['-', ...percents.map(() => '-'), '-'] : [
-        timeOf(result.latency_us.mean), ...percents.map((percent) => timeOf(percentile(result, percent))),
-        timeOf(result.latency_us.max),
-      ]),
-      ...(hasFirst ? [
-        rateText(result.seconds > 0 ? result.responses / result.seconds : 0),
-        ...times(result.first_us, ['p50', 'p99']), ...times(result.between_us, ['p50', 'p99']),
-      ] : []),
+      ...(result.requests === 0
+        ? ['-', ...percents.map(() => '-'), '-']
+        : [
+            timeOf(result.latency_us.mean),
+            ...percents.map((percent) => timeOf(percentile(result, percent))),
+            timeOf(result.latency_us.max),
+          ]),
+      ...(hasFirst
+        ? [
+            rateText(result.seconds > 0 ? result.responses / result.seconds : 0),
+            ...times(result.first_us, ['p50', 'p99']),
+            ...times(result.between_us, ['p50', 'p99']),
+          ]
+        : []),
       ...(isOpen ? [String(result.unsent)] : []),
       ...(hasGoal ? [kept === undefined ? '-' : kept ? 'yes' : 'no'] : []),
       all === 0 ? '-' : timeOf(result.cpu_us / all),
-      ...(!hasServer ? [] : server === null ? ['-', '-', '-']
-        : [timeOf(server.queue), timeOf(server.input + server.infer + server.output), server.batch.toFixed(1)]),
+      ...(!hasServer
+        ? []
+        : server === null
+          ? ['-', '-', '-']
+          : [timeOf(server.queue), timeOf(server.input + server.infer + server.output), server.batch.toFixed(1)]),
     ]
   })
   const all = [head, ...lines]
@@ -140,7 +160,8 @@ export function comparisonLines({ pairs, compared, results, problem }: Compariso
     return errors === 0 ? [] : [`FAILED at ${urls[k]}: ${counted(errors, 'request')}: ${printable(text?.text ?? '')}`]
   })
   return [
-    ...failed, ...(problem === null ? [] : [`FAILED: ${printable(problem)}`]),
+    ...failed,
+    ...(problem === null ? [] : [`FAILED: ${printable(problem)}`]),
     `${counted(pairs, 'pair')} of runs in turns; A is ${urls[0]}, B is ${urls[1]}`,
     ...compared.map((one) => {
       const text = one.name === 'rate' ? rateText : timeOf
@@ -164,8 +185,10 @@ export function verdict({ name, ratio }: Compared): string {
   }
   const isFirst = name === 'rate' ? median < 1 : median > 1
   const factors = (median > 1 ? [median, least, most] : [1 / median, 1 / most, 1 / least]).map(timesText)
-  return `${isFirst ? 'A' : 'B'} is ${factors[0]} times ${name === 'rate' ? 'higher' : 'faster'}` +
+  return (
+    `${isFirst ? 'A' : 'B'} is ${factors[0]} times ${name === 'rate' ? 'higher' : 'faster'}` +
     ` (${factors[1]} to ${factors[2]})`
+  )
 }
 
 /** A factor in three digits, and more below 2: `1.042`, `2.01`, `89.7`. */
@@ -177,23 +200,37 @@ export function csvOf(rows: readonly Row[], settings: Settings, isDecoupled: boo
   const percents = percentilesOf('csv', settings)
   const isOpen = rows.some(({ load }) => load.kind === 'rate')
   const head = [
-    isOpen ? 'Request Rate' : 'Concurrency', 'Inferences/Second', ...(isDecoupled ? ['Response Throughput'] : []),
-    'Client Send', 'Network+Server Send/Recv', 'Server Queue', 'Server Compute Input', 'Server Compute Infer',
-    'Server Compute Output', 'Client Recv', ...percents.map((percent) => `p${percent} latency`),
+    isOpen ? 'Request Rate' : 'Concurrency',
+    'Inferences/Second',
+    ...(isDecoupled ? ['Response Throughput'] : []),
+    'Client Send',
+    'Network+Server Send/Recv',
+    'Server Queue',
+    'Server Compute Input',
+    'Server Compute Infer',
+    'Server Compute Output',
+    'Client Recv',
+    ...percents.map((percent) => `p${percent} latency`),
   ]
   const digits = (value: number): number => Number(value.toPrecision(6))
   // The closed loop that begins a search is no row of its table.
   const shown = rows.filter(({ load }) => !isOpen || load.kind === 'rate')
-  const lines = shown.toSorted((a, b) => a.result.rate - b.result.rate).map(({ load, result, server }) => {
-    const { queue = 0, input = 0, infer = 0, output = 0 } = server ?? {}
-    const network = Math.max(0, result.latency_us.mean - queue - input - infer - output)
-    const responses = result.seconds > 0 ? result.responses / result.seconds : 0
-    return [
-      load.value, digits(result.rate * settings.batch), ...(isDecoupled ? [digits(responses)] : []),
-      // The load generator prepares requests before the clock runs.
-      0, ...(server === null ? [0, 0, 0, 0, 0] : [network, queue, input, infer, output].map(Math.round)), 0,
-      ...percents.map((percent) => Math.round(percentile(result, percent))),
-    ]
-  })
+  const lines = shown
+    .toSorted((a, b) => a.result.rate - b.result.rate)
+    .map(({ load, result, server }) => {
+      const { queue = 0, input = 0, infer = 0, output = 0 } = server ?? {}
+      const network = Math.max(0, result.latency_us.mean - queue - input - infer - output)
+      const responses = result.seconds > 0 ? result.responses / result.seconds : 0
+      return [
+        load.value,
+        digits(result.rate * settings.batch),
+        ...(isDecoupled ? [digits(responses)] : []),
+        // The load generator prepares requests before the clock runs.
+        0,
+        ...(server === null ? [0, 0, 0, 0, 0] : [network, queue, input, infer, output].map(Math.round)),
+        0,
+        ...percents.map((percent) => Math.round(percentile(result, percent))),
+      ]
+    })
   return `${[head, ...lines].map((cells) => cells.join(',')).join('\n')}\n`
 }

@@ -22,14 +22,16 @@ const small = (bytes: 1 | 2 | 4, isSigned: boolean): Datatype => {
   const bits = bytes * 8
   const kind = `${isSigned ? 'Int' : 'Uint'}${bits}` as 'Int8' | 'Uint8' | 'Int16' | 'Uint16' | 'Int32' | 'Uint32'
   return {
-    bytes, below: 100,
+    bytes,
+    below: 100,
     write: (to, at, value) => to[`set${kind}`](at, within(value, isSigned, bits), true),
     read: (from, at) => from[`get${kind}`](at, true),
   }
 }
 
 const large = (isSigned: boolean): Datatype => ({
-  bytes: 8, below: 100,
+  bytes: 8,
+  below: 100,
   write: (to, at, value) => to.setBigInt64(at, BigInt(within(value, isSigned, 64)), true),
   read: (from, at) => (isSigned ? from.getBigInt64(at, true) : from.getBigUint64(at, true)),
 })
@@ -42,22 +44,41 @@ const half = (codec: typeof float16 | typeof bfloat16): Datatype => ({
 
 /** All but BYTES. */
 const DATATYPES = new Map<string, Datatype>([
-  ['BOOL', {
-    bytes: 1, below: 2,
-    write: (to, at, value) => to.setUint8(at, value === true || value === 1 ? 1 : 0),
-    read: (from, at) => from.getUint8(at) !== 0,
-  }],
-  ['INT8', small(1, true)], ['INT16', small(2, true)], ['INT32', small(4, true)], ['INT64', large(true)],
-  ['UINT8', small(1, false)], ['UINT16', small(2, false)], ['UINT32', small(4, false)], ['UINT64', large(false)],
-  ['FP16', half(float16)], ['BF16', half(bfloat16)],
-  ['FP32', {
-    bytes: 4, write: (to, at, value) => to.setFloat32(at, numeric(value), true),
-    read: (from, at) => from.getFloat32(at, true),
-  }],
-  ['FP64', {
-    bytes: 8, write: (to, at, value) => to.setFloat64(at, numeric(value), true),
-    read: (from, at) => from.getFloat64(at, true),
-  }],
+  [
+    'BOOL',
+    {
+      bytes: 1,
+      below: 2,
+      write: (to, at, value) => to.setUint8(at, value === true || value === 1 ? 1 : 0),
+      read: (from, at) => from.getUint8(at) !== 0,
+    },
+  ],
+  ['INT8', small(1, true)],
+  ['INT16', small(2, true)],
+  ['INT32', small(4, true)],
+  ['INT64', large(true)],
+  ['UINT8', small(1, false)],
+  ['UINT16', small(2, false)],
+  ['UINT32', small(4, false)],
+  ['UINT64', large(false)],
+  ['FP16', half(float16)],
+  ['BF16', half(bfloat16)],
+  [
+    'FP32',
+    {
+      bytes: 4,
+      write: (to, at, value) => to.setFloat32(at, numeric(value), true),
+      read: (from, at) => from.getFloat32(at, true),
+    },
+  ],
+  [
+    'FP64',
+    {
+      bytes: 8,
+      write: (to, at, value) => to.setFloat64(at, numeric(value), true),
+      read: (from, at) => from.getFloat64(at, true),
+    },
+  ],
 ])
 
 function numeric(value: unknown): number {
@@ -114,7 +135,8 @@ export function generated(datatype: string, count: number, { random, stringLengt
   const data = Buffer.alloc(count * bytes)
   if (random === null) return data
   return encoded(
-    datatype, Array.from({ length: count }, () => (below === undefined ? random() : Math.floor(random() * below))),
+    datatype,
+    Array.from({ length: count }, () => (below === undefined ? random() : Math.floor(random() * below))),
   )
 }
 

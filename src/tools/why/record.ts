@@ -61,8 +61,7 @@ export function recordText(value: unknown): string[] {
 
   lines.push('', 'Where the time went:', ...timeline(membersOf(record['phases_us']), total))
   const responses = numberOf(record['responses'])
-  if (responses > 0)
-    lines.push(`  ${responses} responses, the first after ${timeOf(record['first_response_us'])}`)
+  if (responses > 0) lines.push(`  ${responses} responses, the first after ${timeOf(record['first_response_us'])}`)
 
   const reasons = [...behind(record['behind'])]
   if (numberOf(batch) > 0 || wordOf(cause) !== '')
@@ -94,7 +93,8 @@ function behind(value: unknown): string[] {
 function changeOf(phase: string, share: number, record: Readonly<Record<string, unknown>>): string {
   const more = `nereid why ${wordOf(record['model']) || 'MODEL'}`
   if (wordOf(record['code']) !== '')
-    return record['fault'] === 'client' ? 'The request: its error says what is wrong with it.'
+    return record['fault'] === 'client'
+      ? 'The request: its error says what is wrong with it.'
       : `What the error names; ask for the model: ${more}`
   if (numberOf(record['total_us']) < FAST_US) return 'Nothing: it took less than a millisecond.'
   if (phase === '') return `The record has no phases; ask for the model: ${more}`

@@ -65,7 +65,8 @@ function adviceText(advice: unknown, replayed: unknown): string[] {
     ...all.flatMap(({ change, setting, from, to, text, now, expected }, i) => [
       `  ${i + 1}. ${changeOf(wordOf(change), wordOf(from), wordOf(to))}: ${wordOf(text)}`,
       ...(wordOf(setting) === '' ? [] : [`     ${isOutside(wordOf(change)) ? 'do' : 'write'}: ${wordOf(setting)}`]),
-      ...(now === undefined || expected === undefined ? []
+      ...(now === undefined || expected === undefined
+        ? []
         : [`     now:      ${figures(now)}`, `     expected: ${figures(expected)}`]),
     ]),
   ]
@@ -94,15 +95,17 @@ export function serverText(value: unknown): string[] {
 }
 
 function listed(requests: unknown): string[] {
-  return listOf(requests).slice(0, LISTED_MAX).map((value) => {
-    const record = membersOf(value)
-    const [phase, us] = longest(record['phases_us'])
-    const most = phase === '' ? '' : `, ${timeOf(us)} of it ${phase}`
-    const error = wordOf(record['error'])
-    return (
-      `    ${timeOf(record['total_us'])}${most}: ${nameOf(record['model'], record['version'])}` +
-      `${wordOf(record['id']) === '' ? '' : `, id ${wordOf(record['id'])}`}, ${wordOf(record['time'])}` +
-      `${error === '' ? '' : `: ${error}`}`
-    )
-  })
+  return listOf(requests)
+    .slice(0, LISTED_MAX)
+    .map((value) => {
+      const record = membersOf(value)
+      const [phase, us] = longest(record['phases_us'])
+      const most = phase === '' ? '' : `, ${timeOf(us)} of it ${phase}`
+      const error = wordOf(record['error'])
+      return (
+        `    ${timeOf(record['total_us'])}${most}: ${nameOf(record['model'], record['version'])}` +
+        `${wordOf(record['id']) === '' ? '' : `, id ${wordOf(record['id'])}`}, ${wordOf(record['time'])}` +
+        `${error === '' ? '' : `: ${error}`}`
+      )
+    })
 }

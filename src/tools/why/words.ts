@@ -21,7 +21,8 @@ export const PHASES: Readonly<Record<string, readonly [meaning: string, change: 
 
 /** Changes outside the configuration of the model, whose settings are sentences. */
 const OUTSIDE: Readonly<Record<string, string>> = {
-  hang: 'executions that hang', neighbour: 'other processes on the cores',
+  hang: 'executions that hang',
+  neighbour: 'other processes on the cores',
   'cpu quota': 'the CPU quota of the container',
 }
 

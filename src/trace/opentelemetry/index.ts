@@ -4,7 +4,11 @@ import { randomBytes } from 'node:crypto'
 import { OTLPTraceExporter as JsonExporter } from '@opentelemetry/exporter-trace-otlp-http'
 import { OTLPTraceExporter as ProtobufExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import {
-  type Resource, defaultResource, detectResources, envDetector, resourceFromAttributes,
+  type Resource,
+  defaultResource,
+  detectResources,
+  envDetector,
+  resourceFromAttributes,
 } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import type { TraceRecord } from '../../native/contract.js'
@@ -23,7 +27,9 @@ export interface SpanExporter {
 
 /** Starts the exporter; `nowNs` is the clock of the records. */
 export function startExporter(
-  options: ExporterOptions, nowNs: () => bigint, warn: (text: string) => void,
+  options: ExporterOptions,
+  nowNs: () => bigint,
+  warn: (text: string) => void,
 ): SpanExporter {
   const epochOffsetNs = BigInt(Date.now()) * 1_000_000n - nowNs()
   const source: SpanSource = { resource: resourceOf(options), randomHex, epochOffsetNs }
@@ -60,12 +66,13 @@ function resourceOf({ resource }: ExporterOptions): Resource {
 function sender({ url, protocol }: ExporterOptions): { send: SendSpans; end: () => void } {
   const Exporter = protocol === 'http/json' ? JsonExporter : ProtobufExporter
   const exporter = new Exporter(url === null ? {} : { url })
-  const send: SendSpans = (spans: ReadableSpan[]) => new Promise((resolve, reject) => {
-    exporter.export(spans, ({ code, error }) => {
-      if (code === 0) resolve()
-      else reject(error ?? new Error('no reason given'))
+  const send: SendSpans = (spans: ReadableSpan[]) =>
+    new Promise((resolve, reject) => {
+      exporter.export(spans, ({ code, error }) => {
+        if (code === 0) resolve()
+        else reject(error ?? new Error('no reason given'))
+      })
     })
-  })
   return { send, end: () => void exporter.shutdown().catch(() => {}) }
 }
 

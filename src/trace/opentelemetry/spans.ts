@@ -9,7 +9,12 @@
  */
 
 import {
-  type HrTime, type SpanContext, SpanKind, SpanStatusCode, TraceFlags, createTraceState,
+  type HrTime,
+  type SpanContext,
+  SpanKind,
+  SpanStatusCode,
+  TraceFlags,
+  createTraceState,
 } from '@opentelemetry/api'
 import type { Resource } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
@@ -35,8 +40,11 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
   const traceId = caller?.traceId ?? (record.traceId || source.randomHex(32))
   const spans: ReadableSpan[] = []
   const add = (
-    name: string, parent: SpanContext | undefined, events: readonly TraceActivity[],
-    attributes: ReadableSpan['attributes'] = {}, spanId = '',
+    name: string,
+    parent: SpanContext | undefined,
+    events: readonly TraceActivity[],
+    attributes: ReadableSpan['attributes'] = {},
+    spanId = '',
   ): SpanContext => {
     const context: SpanContext = {
       traceId,
@@ -131,8 +139,12 @@ function callerOf({ context }: TraceRecord): SpanContext | undefined {
 }
 
 function spanOf(
-  name: string, context: SpanContext, parent: SpanContext | undefined, events: readonly TraceActivity[],
-  attributes: ReadableSpan['attributes'], { resource, epochOffsetNs }: SpanSource,
+  name: string,
+  context: SpanContext,
+  parent: SpanContext | undefined,
+  events: readonly TraceActivity[],
+  attributes: ReadableSpan['attributes'],
+  { resource, epochOffsetNs }: SpanSource,
 ): ReadableSpan {
   // Events of a stream are not in order: responses are recorded as they are sent, and calls end in between.
   let [start, end] = [events[0]?.ns ?? 0n, events[0]?.ns ?? 0n]

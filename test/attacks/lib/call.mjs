@@ -78,13 +78,16 @@ export function call(port, method, body, headers = {}) {
 export function callStream(port, messages) {
   return new Promise((resolve, reject) => {
     const session = connect(`http://127.0.0.1:${port}`, {
-      maxSessionMemory: 1000, settings: { initialWindowSize: 2 ** 30 },
+      maxSessionMemory: 1000,
+      settings: { initialWindowSize: 2 ** 30 },
     })
     session.on('connect', () => session.setLocalWindowSize(2 ** 30))
     session.once('error', reject)
     const stream = session.request({
-      ':method': 'POST', ':path': '/inference.GRPCInferenceService/ModelStreamInfer',
-      'content-type': 'application/grpc', te: 'trailers',
+      ':method': 'POST',
+      ':path': '/inference.GRPCInferenceService/ModelStreamInfer',
+      'content-type': 'application/grpc',
+      te: 'trailers',
     })
     const timer = setTimeout(() => stream.destroy(new Error(`ModelStreamInfer: no end within ${MS_MAX} ms`)), MS_MAX)
     const chunks = []
@@ -123,7 +126,7 @@ function* fields(message) {
 
 function idsOf(bytes) {
   const out = []
-  for (let at = 0; at + 5 <= bytes.length; ) {
+  for (let at = 0; at + 5 <= bytes.length;) {
     const length = bytes.readUInt32BE(at + 1)
     for (const [kind, part] of fields(bytes.subarray(at + 5, at + 5 + length))) {
       if (kind === 1) out.push(part.toString())

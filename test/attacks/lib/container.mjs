@@ -4,11 +4,18 @@ import { join } from 'node:path'
 import { until } from './wait.mjs'
 
 const V1 = {
-  root: '/sys/fs/cgroup/memory', limit: 'memory.limit_in_bytes', swap: 'memory.memsw.limit_in_bytes',
-  kills: 'memory.oom_control', peak: 'memory.max_usage_in_bytes',
+  root: '/sys/fs/cgroup/memory',
+  limit: 'memory.limit_in_bytes',
+  swap: 'memory.memsw.limit_in_bytes',
+  kills: 'memory.oom_control',
+  peak: 'memory.max_usage_in_bytes',
 }
 const V2 = {
-  root: '/sys/fs/cgroup', limit: 'memory.max', swap: 'memory.swap.max', kills: 'memory.events', peak: 'memory.peak',
+  root: '/sys/fs/cgroup',
+  limit: 'memory.max',
+  swap: 'memory.swap.max',
+  kills: 'memory.events',
+  peak: 'memory.peak',
 }
 let made = 0
 
@@ -63,13 +70,16 @@ export class Container {
 
   /** Removes it once its processes have ended. */
   async remove() {
-    await until(() => {
-      try {
-        rmdirSync(this.directory)
-        return true
-      } catch (error) {
-        return error.code === 'ENOENT'
-      }
-    }, { everyMs: 20, seconds: 10 })
+    await until(
+      () => {
+        try {
+          rmdirSync(this.directory)
+          return true
+        } catch (error) {
+          return error.code === 'ENOENT'
+        }
+      },
+      { everyMs: 20, seconds: 10 },
+    )
   }
 }

@@ -77,7 +77,11 @@ export async function judgedHold(t, maxMs, work) {
   for (let i = 0; i < ATTEMPTS_MAX && strikes < STRIKES && !(best !== null && best.ms <= best.limitMs); i += 1) {
     if (i >= STRIKES && performance.now() - from > ATTEMPTS_MS) break
     const limit = (bounds, stepMs) => limitOf(maxMs, bounds, stepMs)
-    const { result: attempt, controlMs, stepMs } = await besideControl(
+    const {
+      result: attempt,
+      controlMs,
+      stepMs,
+    } = await besideControl(
       () => t.hold(() => t.health(work)),
       ({ ms, bounds }, stepMs) => ms > limit(bounds, stepMs),
     )
@@ -89,13 +93,15 @@ export async function judgedHold(t, maxMs, work) {
   const isHeld = best.ms > best.limitMs
   const here =
     best.limitMs > maxMs
-      ? `; ${best.limitMs} ms are allowed here, where a step of 256 KiB costs ${best.stepMs.toFixed(2)} ms` : ''
+      ? `; ${best.limitMs} ms are allowed here, where a step of 256 KiB costs ${best.stepMs.toFixed(2)} ms`
+      : ''
   t.check(
     !isHeld || strikes < STRIKES,
     `a reactor was held for up to ${best.ms} ms of CPU, ${STRIKES} times, and a control process never${here}`,
   )
   const unknown =
-    isHeld && strikes < STRIKES ? ` (not judged: this machine held a control process for ${machineMs.toFixed(1)} ms)`
+    isHeld && strikes < STRIKES
+      ? ` (not judged: this machine held a control process for ${machineMs.toFixed(1)} ms)`
       : ''
   return { ...best, unknown: best.ms > maxMs && unknown === '' ? ` (${here.slice(2)})` : unknown }
 }

@@ -25,5 +25,7 @@ export const keyOf = (file) => file.slice('/dev/shm'.length)
 
 /** Where a tensor is, as the parameters of a request say it. */
 export const place = (name, size, offset = 0) => ({
-  shared_memory_region: name, shared_memory_byte_size: size, shared_memory_offset: offset,
+  shared_memory_region: name,
+  shared_memory_byte_size: size,
+  shared_memory_offset: offset,
 })

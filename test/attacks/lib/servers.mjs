@@ -36,7 +36,12 @@ export function standardModels(root) {
 export function server(
   name,
   {
-    flags = [], models = () => {}, env = {}, descriptors = null, containerMiB = null, program,
+    flags = [],
+    models = () => {},
+    env = {},
+    descriptors = null,
+    containerMiB = null,
+    program,
     standard: hasStandard = true,
   } = {},
 ) {

@@ -86,8 +86,11 @@ export class Target {
     const [program, args] = limited.length === 0 ? [command[0], command.slice(1)] : ['sh', [...limited, ...command]]
     // A server whose log goes elsewhere says nothing.
     const silent = description.flags.some((flag) => flag.startsWith('--log-file='))
-    const ready = silent ? answers(`http://127.0.0.1:${ports.http}/v2/health/ready`)
-      : description.program === undefined ? /Started HTTPService at/ : /^listening$/m
+    const ready = silent
+      ? answers(`http://127.0.0.1:${ports.http}/v2/health/ready`)
+      : description.program === undefined
+        ? /Started HTTPService at/
+        : /^listening$/m
     const options = { ready, timeoutMs: START_MS_MAX, env: description.env }
     const started = await start(`server "${description.name}"`, program, args, options)
     return Object.assign(new Target(description, root, started, ports), { container })
@@ -201,7 +204,8 @@ export class Target {
   async checkServes() {
     if (!this.isAlive) {
       this.check(
-        false, `the server ended (${this.child.exitCode ?? this.child.signalCode}): ${this.output().slice(-400)}`,
+        false,
+        `the server ended (${this.child.exitCode ?? this.child.signalCode}): ${this.output().slice(-400)}`,
       )
       return
     }
@@ -211,7 +215,8 @@ export class Target {
       if (!this.description.standard) return
       const tensor = (name) => ({ name, shape: [1, 16], datatype: 'INT32', data: Array(16).fill(3) })
       const answer = await this.post(
-        '/v2/models/simple/infer', JSON.stringify({ inputs: [tensor('INPUT0'), tensor('INPUT1')] }),
+        '/v2/models/simple/infer',
+        JSON.stringify({ inputs: [tensor('INPUT0'), tensor('INPUT1')] }),
       )
       const sum = answer.status === 200 ? JSON.parse(answer.text).outputs[0].data[0] : answer.text
       this.check(sum === 6, `an inference answered ${JSON.stringify(sum).slice(0, 200)} afterwards`)

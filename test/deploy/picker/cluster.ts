@@ -9,8 +9,10 @@ import type { Yaml } from '../manifests.js'
 const RESOURCES = [
   { prefix: '/api/v1', apiVersion: 'v1', name: 'pods', kind: 'Pod' },
   {
-    prefix: '/apis/inference.networking.k8s.io/v1', apiVersion: 'inference.networking.k8s.io/v1',
-    name: 'inferencepools', kind: 'InferencePool',
+    prefix: '/apis/inference.networking.k8s.io/v1',
+    apiVersion: 'inference.networking.k8s.io/v1',
+    name: 'inferencepools',
+    kind: 'InferencePool',
   },
 ]
 
@@ -18,17 +20,17 @@ const RESOURCES = [
 const bookmark = (apiVersion: string, kind: string): Yaml => ({
   type: 'BOOKMARK',
   object: {
-    apiVersion, kind,
+    apiVersion,
+    kind,
     metadata: { resourceVersion: '1', annotations: { 'k8s.io/initial-events-end': 'true' } },
   },
 })
 
 /** Serves objects of one namespace, of the kinds of the table above. */
-export async function serveCluster(
-  namespace: string, manifests: Yaml[],
-): Promise<{ url: string; close: () => void }> {
+export async function serveCluster(namespace: string, manifests: Yaml[]): Promise<{ url: string; close: () => void }> {
   const objects = manifests.map((object, i) => ({
-    ...object, metadata: { ...object.metadata, namespace, uid: `object-${i}`, resourceVersion: '1', generation: 1 },
+    ...object,
+    metadata: { ...object.metadata, namespace, uid: `object-${i}`, resourceVersion: '1', generation: 1 },
   }))
   const send = (response: ServerResponse, status: number, body: Yaml): void => {
     response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body))

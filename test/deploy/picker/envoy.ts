@@ -27,7 +27,9 @@ export function envoyConfig(
   hosts: readonly string[],
 ): Yaml {
   const modes = ['request', 'response'].flatMap((side) => [
-    [`${side}_header_mode`, 'SEND'], [`${side}_body_mode`, 'FULL_DUPLEX_STREAMED'], [`${side}_trailer_mode`, 'SEND']
+    [`${side}_header_mode`, 'SEND'],
+    [`${side}_body_mode`, 'FULL_DUPLEX_STREAMED'],
+    [`${side}_trailer_mode`, 'SEND'],
   ])
   const asks = {
     name: 'ext_proc',
@@ -50,15 +52,21 @@ export function envoyConfig(
       listeners: [listener(ports.byPicker, 'picked', [asks]), listener(ports.byTurns, 'turns', [])],
       clusters: [
         {
-          name: 'picked', type: 'ORIGINAL_DST', lb_policy: 'CLUSTER_PROVIDED',
+          name: 'picked',
+          type: 'ORIGINAL_DST',
+          lb_policy: 'CLUSTER_PROVIDED',
           original_dst_lb_config: { use_http_header: true, http_header_name: 'x-gateway-destination-endpoint' },
         },
         {
-          name: 'turns', type: 'STATIC', lb_policy: 'ROUND_ROBIN',
+          name: 'turns',
+          type: 'STATIC',
+          lb_policy: 'ROUND_ROBIN',
           load_assignment: endpoints('turns', hosts, ports.http),
         },
         {
-          name: 'picker', type: 'STATIC', typed_extension_protocol_options: http2,
+          name: 'picker',
+          type: 'STATIC',
+          typed_extension_protocol_options: http2,
           load_assignment: endpoints('picker', ['127.0.0.1'], ports.picker),
         },
       ],

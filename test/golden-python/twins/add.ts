@@ -8,8 +8,16 @@ export default defineModel({
       const { data: a, shape } = request.input('A')
       const { data: b } = request.input('B')
       return new InferenceResponse([
-        Tensor.from('SUM', a.map((one, i) => one + (b[i] ?? 0)), shape),
-        Tensor.from('DIFF', a.map((one, i) => one - (b[i] ?? 0)), shape),
+        Tensor.from(
+          'SUM',
+          a.map((one, i) => one + (b[i] ?? 0)),
+          shape,
+        ),
+        Tensor.from(
+          'DIFF',
+          a.map((one, i) => one - (b[i] ?? 0)),
+          shape,
+        ),
       ])
     }),
 })

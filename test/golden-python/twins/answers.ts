@@ -6,20 +6,34 @@ import type { Snippet } from './scope.ts'
 import { RuntimeError, T, ValueError, out } from './show.ts'
 
 export const CODES: readonly ErrorCode[] = [
-  'UNKNOWN', 'INTERNAL', 'NOT_FOUND', 'INVALID_ARG', 'UNAVAILABLE', 'UNSUPPORTED', 'ALREADY_EXISTS', 'CANCELLED',
+  'UNKNOWN',
+  'INTERNAL',
+  'NOT_FOUND',
+  'INVALID_ARG',
+  'UNAVAILABLE',
+  'UNSUPPORTED',
+  'ALREADY_EXISTS',
+  'CANCELLED',
 ]
 
 /** Snippets by ids or texts that are made of values. */
 export const each = <K>(keys: readonly K[], nameOf: (key: K) => string, make: (key: K) => Snippet) =>
   Object.fromEntries(keys.map((key) => [nameOf(key), make(key)]))
 
-const respond = (...outputs: Tensor[]): Snippet => () => [new InferenceResponse(outputs)]
-const fail = (message: string, code: ErrorCode = 'INTERNAL'): Snippet => () => [InferenceResponse.error(code, message)]
-const raise = (error: Error): Snippet => () => {
-  throw error
-}
-const withParameters = (parameters: Record<string, string | number | boolean>): Snippet => () =>
-  [new InferenceResponse({ outputs: [T('Y', [1])], parameters })]
+const respond =
+  (...outputs: Tensor[]): Snippet =>
+  () => [new InferenceResponse(outputs)]
+const fail =
+  (message: string, code: ErrorCode = 'INTERNAL'): Snippet =>
+  () => [InferenceResponse.error(code, message)]
+const raise =
+  (error: Error): Snippet =>
+  () => {
+    throw error
+  }
+const withParameters =
+  (parameters: Record<string, string | number | boolean>): Snippet =>
+  () => [new InferenceResponse({ outputs: [T('Y', [1])], parameters })]
 
 /** An array that is more than one. */
 class Responses extends Array<InferenceResponse> {}
@@ -51,9 +65,7 @@ const outputs: Record<string, Snippet> = {
   'out.rank': respond(T('Z', [[1, 2]], 'INT32')),
   'out.scalar': respond(T('Y', 5)),
   'out.zero': respond(T('Y', [])),
-  'out.order': () => [
-    new InferenceResponse([T('Z', [1, 2], 'INT32'), T('Y', [3]), Tensor.fromStrings('OUT', ['1'])]),
-  ],
+  'out.order': () => [new InferenceResponse([T('Z', [1, 2], 'INT32'), T('Y', [3]), Tensor.fromStrings('OUT', ['1'])])],
   'out.case': respond(T('y', [1])),
   'out.longname': respond(T('N'.repeat(500), [1])),
   'out.in.place': ({ request }) => {
@@ -77,11 +89,21 @@ const outputs: Record<string, Snippet> = {
 const rows = (value: Nested): Snippet => respond(T('Y', value))
 
 const batches: Record<string, Snippet> = {
-  'batch.ok': rows([[1, 2], [3, 4]]),
+  'batch.ok': rows([
+    [1, 2],
+    [3, 4],
+  ]),
   'batch.fewer': rows([[1, 2]]),
-  'batch.more': rows([[1, 2], [1, 2], [1, 2]]),
+  'batch.more': rows([
+    [1, 2],
+    [1, 2],
+    [1, 2],
+  ]),
   'batch.nobatch': rows([1, 2]),
-  'batch.wrong.dims': rows([[1, 2, 3], [4, 5, 6]]),
+  'batch.wrong.dims': rows([
+    [1, 2, 3],
+    [4, 5, 6],
+  ]),
 }
 
 const parameters: Record<string, Snippet> = {
@@ -96,7 +118,11 @@ const parameters: Record<string, Snippet> = {
 }
 
 const errors: Record<string, Snippet> = {
-  ...each(CODES, (code) => `err.${code}`, (code) => fail(`text of ${code}`, code)),
+  ...each(
+    CODES,
+    (code) => `err.${code}`,
+    (code) => fail(`text of ${code}`, code),
+  ),
   'err.default': fail('plain'),
   'err.empty': fail(''),
   'err.newline': fail('a\nb\ttab'),
@@ -174,5 +200,12 @@ const cached: Record<string, Snippet> = {
 }
 
 export const answers: Record<string, Snippet> = {
-  ...returned, ...outputs, ...batches, ...parameters, ...errors, ...exceptions, ...promised, ...cached,
+  ...returned,
+  ...outputs,
+  ...batches,
+  ...parameters,
+  ...errors,
+  ...exceptions,
+  ...promised,
+  ...cached,
 }

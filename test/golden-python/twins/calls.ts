@@ -11,14 +11,17 @@ const A = T('A', ONE)
 const B = T('B', [[10, 20, 30, 40]])
 
 /** Calls `add`. */
-const add = (options: CallOptions = {}, inputs: readonly Tensor[] = [A, B]): Snippet => ({ exec }) =>
-  exec('add', inputs, options)
+const add =
+  (options: CallOptions = {}, inputs: readonly Tensor[] = [A, B]): Snippet =>
+  ({ exec }) =>
+    exec('add', inputs, options)
 
 /** Inputs of `repeat`. */
 const times = (count: number, delay = 0) => [T('N', [count], 'INT32'), T('DELAY', [delay])]
 
 /** Reports of `see` about a call. */
-const see = (options: CallOptions = {}, inputs: readonly Tensor[] = [T('X', [1, 2], 'INT32')]): Snippet =>
+const see =
+  (options: CallOptions = {}, inputs: readonly Tensor[] = [T('X', [1, 2], 'INT32')]): Snippet =>
   async ({ exec }) => {
     const response = await exec('see', inputs, options)
     return response.error === null ? JSON.parse(first(response)) : response
@@ -29,10 +32,12 @@ const first = (response: InferenceResponse) => (response.outputs[0] as Tensor<'B
 const CODE = (text: string) => Tensor.fromStrings('CODE', [text])
 
 /** Calls `add` several times at once: whether each failed. */
-const together = (count: number): Snippet => async ({ exec }) => {
-  const responses = await Promise.all(Array.from({ length: count }, () => exec('add', [A, B])))
-  return responses.map(({ error }) => error !== null)
-}
+const together =
+  (count: number): Snippet =>
+  async ({ exec }) => {
+    const responses = await Promise.all(Array.from({ length: count }, () => exec('add', [A, B])))
+    return responses.map(({ error }) => error !== null)
+  }
 
 const wrong = {
   'bls.unknown.input': [T('A', ONE), T('B', ONE), T('C', [1])],
@@ -68,7 +73,7 @@ const infers: Record<string, Snippet> = {
   'bls.pool': together(8),
   'bls.loop': async (scope) => {
     let failed = 0
-    for (let i = 0; i < 100; i += 1) failed += ((await scope.exec('add', [A, B])).error === null ? 0 : 1)
+    for (let i = 0; i < 100; i += 1) failed += (await scope.exec('add', [A, B])).error === null ? 0 : 1
     return failed
   },
   'bls.writes.output': async ({ exec }) => {
@@ -103,7 +108,13 @@ const sees: Record<string, Snippet> = {
 }
 
 const failures: Record<string, Snippet> = {
-  ...each(CODES, (code) => `bls.err.${code}`, (code) => ({ run }) => run('raw', errorOf(code))),
+  ...each(
+    CODES,
+    (code) => `bls.err.${code}`,
+    (code) =>
+      ({ run }) =>
+        run('raw', errorOf(code)),
+  ),
   ...each(CODES, errorOf, (code) => () => [InferenceResponse.error(code, `t ${code}`)]),
   'raise ValueError(5)': () => {
     throw new ValueError('5')
@@ -192,8 +203,7 @@ const sequences: Record<string, Snippet> = {
     await inSequence(scope, 2, { correlationId: 901 }),
     await inSequence(scope, 3, { correlationId: 901, sequenceEnd: true }),
   ],
-  'bls.seq.string': (scope) =>
-    inSequence(scope, 1, { correlationId: 'abc', sequenceStart: true, sequenceEnd: true }),
+  'bls.seq.string': (scope) => inSequence(scope, 1, { correlationId: 'abc', sequenceStart: true, sequenceEnd: true }),
   "'1+1'": () => '1+1',
   '1/0': () => {
     throw new ZeroDivisionError('division by zero')

@@ -7,18 +7,27 @@ import { attempt } from './show.ts'
 const CODE = { name: 'CODE', data_type: 'TYPE_STRING', dims: [1] }
 const OUT = { ...CODE, name: 'OUT' }
 const CONFIG = {
-  backend: 'javascript', input: [CODE], output: [OUT], parameters: { k: { string_value: 'override' } },
+  backend: 'javascript',
+  input: [CODE],
+  output: [OUT],
+  parameters: { k: { string_value: 'override' } },
 }
 const FILE = readFileSync(new URL('files.ts', import.meta.url))
 
-const isReady = (model: string, version?: string): Snippet => ({ ctx }) => ctx.models.isReady(model, version)
+const isReady =
+  (model: string, version?: string): Snippet =>
+  ({ ctx }) =>
+    ctx.models.isReady(model, version)
 
 /** Tries a load; whether `small` is ready then. */
-const load = (model: string, options: { config?: object | string; files?: Record<string, Uint8Array> } = {}): Snippet =>
+const load =
+  (model: string, options: { config?: object | string; files?: Record<string, Uint8Array> } = {}): Snippet =>
   async ({ ctx }) => [await attempt(() => ctx.models.load(model, options)), await ctx.models.isReady('small')]
 
-const unload = (model: string, options: { dependents?: boolean } = {}): Snippet => ({ ctx }) =>
-  ctx.models.unload(model, options)
+const unload =
+  (model: string, options: { dependents?: boolean } = {}): Snippet =>
+  ({ ctx }) =>
+    ctx.models.unload(model, options)
 
 export const control: Record<string, Snippet> = {
   'ctl.ready.small': isReady('small'),
@@ -49,8 +58,7 @@ export const control: Record<string, Snippet> = {
     const loaded = await attempt(() => ctx.models.load('brandnew', { config: CONFIG, files }))
     return [loaded, await ctx.models.isReady('brandnew')]
   },
-  'ctl.files.version': ({ ctx }) =>
-    ctx.models.load('small', { config: CONFIG, files: { 'file:3/model.ts': FILE } }),
+  'ctl.files.version': ({ ctx }) => ctx.models.load('small', { config: CONFIG, files: { 'file:3/model.ts': FILE } }),
   'ctl.unload': unload('small'),
   'ctl.unload.nope': unload('nope'),
   'ctl.unload.again': unload('small'),

@@ -8,28 +8,39 @@ import { T, ValueError, array, attempt, out } from './show.ts'
 const FINAL = { final: true }
 
 /** Sends outputs as the last response. */
-const last = (...outputs: Tensor[]): Snippet => ({ sender }) => sender.send(new InferenceResponse(outputs), FINAL)
+const last =
+  (...outputs: Tensor[]): Snippet =>
+  ({ sender }) =>
+    sender.send(new InferenceResponse(outputs), FINAL)
 
 /** Sends 0, 1, …, then the end. */
-const counts = (count: number): Snippet => async (scope) => {
-  for (let i = 0; i < count; i += 1) await scope.send(i)
-  await scope.sender.end()
-}
+const counts =
+  (count: number): Snippet =>
+  async (scope) => {
+    for (let i = 0; i < count; i += 1) await scope.send(i)
+    await scope.sender.end()
+  }
 
 /** Sends a value as the last response, and returns another one from `execute`. */
-const returning = (value: unknown): Snippet => async (scope) => {
-  await scope.send(1, true)
-  return value
-}
+const returning =
+  (value: unknown): Snippet =>
+  async (scope) => {
+    await scope.send(1, true)
+    return value
+  }
 
-const raise = (message: string): Snippet => () => {
-  throw new ValueError(message)
-}
+const raise =
+  (message: string): Snippet =>
+  () => {
+    throw new ValueError(message)
+  }
 
 /** Sends in its own time, after `execute` has ended. */
-const later = (send: (scope: Scope) => Promise<void>): Snippet => (scope) => {
-  void send(scope)
-}
+const later =
+  (send: (scope: Scope) => Promise<void>): Snippet =>
+  (scope) => {
+    void send(scope)
+  }
 
 const sent: Record<string, Snippet> = {
   'dec.one': (scope) => scope.send('a', true),

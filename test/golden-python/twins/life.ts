@@ -121,7 +121,19 @@ const loads: Record<string, () => unknown> = {
 }
 
 const DATATYPES: readonly Datatype[] = [
-  'BOOL', 'UINT8', 'UINT16', 'UINT32', 'UINT64', 'INT8', 'INT16', 'INT32', 'INT64', 'FP16', 'FP32', 'FP64', 'BYTES',
+  'BOOL',
+  'UINT8',
+  'UINT16',
+  'UINT32',
+  'UINT64',
+  'INT8',
+  'INT16',
+  'INT32',
+  'INT64',
+  'FP16',
+  'FP32',
+  'FP64',
+  'BYTES',
   'BF16',
 ]
 
@@ -202,7 +214,8 @@ const completes: Record<string, () => unknown> = {
   auto_edit_del: auto((config) => delete both(config).json.max_batch_size),
   auto_edit_dyn: auto((config) =>
     Object.assign(both(config).json, {
-      max_batch_size: 8, dynamic_batching: { preferred_batch_size: [4], max_queue_delay_microseconds: 100 },
+      max_batch_size: 8,
+      dynamic_batching: { preferred_batch_size: [4], max_queue_delay_microseconds: 100 },
     }),
   ),
   auto_see: auto((config) => seen(both(config), config.json)),

@@ -8,11 +8,13 @@ const family = ({ keep }: Scope, name: string) => keep[name] as MetricFamily
 const metric = ({ keep }: Scope, name: string) => keep[name] as Metric
 
 /** Makes a metric of the family `of` with these labels, and returns its value. */
-const made = (name: string, of: string, labels?: Record<string, string>): Snippet => (scope) => {
-  const one = family(scope, of).labels(labels)
-  scope.keep[name] = one
-  return one.value()
-}
+const made =
+  (name: string, of: string, labels?: Record<string, string>): Snippet =>
+  (scope) => {
+    const one = family(scope, of).labels(labels)
+    scope.keep[name] = one
+    return one.value()
+  }
 
 export const metrics: Record<string, Snippet> = {
   'metric.family.counter': ({ ctx, keep }) => {

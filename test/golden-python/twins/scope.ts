@@ -1,7 +1,13 @@
 /** Names that the snippets of `lab`, `raw` and `dec` use. */
 
 import {
-  type CallInputs, type CallOptions, type Context, type InferenceRequest, InferenceResponse, Tensor, TritonError,
+  type CallInputs,
+  type CallOptions,
+  type Context,
+  type InferenceRequest,
+  InferenceResponse,
+  Tensor,
+  TritonError,
 } from 'nereid/backend'
 import { out } from './show.ts'
 

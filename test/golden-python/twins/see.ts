@@ -18,7 +18,8 @@ const facts = (request: InferenceRequest) => ({
   trace: request.trace,
   inputs: Object.fromEntries(
     [...request.inputs].map(([name, tensor]) => [
-      name, { dtype: dtypeOf(tensor), shape: tensor.shape, np_shape: tensor.shape, data: nested(tensor) },
+      name,
+      { dtype: dtypeOf(tensor), shape: tensor.shape, np_shape: tensor.shape, data: nested(tensor) },
     ]),
   ),
 })

@@ -4,8 +4,20 @@ import { type Datatype, InferenceResponse, type Nested, Tensor, TritonError } fr
 
 /** Python's name of the array of a datatype. */
 const ARRAYS: Record<Datatype, string> = {
-  BOOL: '|b1', UINT8: '|u1', UINT16: '<u2', UINT32: '<u4', UINT64: '<u8', INT8: '|i1', INT16: '<i2', INT32: '<i4',
-  INT64: '<i8', FP16: '<f2', FP32: '<f4', FP64: '<f8', BF16: '<bf16', BYTES: '|O',
+  BOOL: '|b1',
+  UINT8: '|u1',
+  UINT16: '<u2',
+  UINT32: '<u4',
+  UINT64: '<u8',
+  INT8: '|i1',
+  INT16: '<i2',
+  INT32: '<i4',
+  INT64: '<i8',
+  FP16: '<f2',
+  FP32: '<f4',
+  FP64: '<f8',
+  BF16: '<bf16',
+  BYTES: '|O',
 }
 
 export const dtypeOf = ({ datatype }: Tensor): string => ARRAYS[datatype]
@@ -24,8 +36,7 @@ export function dumps(value: unknown): string {
 
 /** Elements of a tensor in arrays as deep as its shape; elements of BYTES as `{ bytes }`. */
 export function nested(tensor: Tensor): unknown {
-  const mark = (value: Nested): unknown =>
-    Array.isArray(value) ? value.map(mark) : { bytes: value as string }
+  const mark = (value: Nested): unknown => (Array.isArray(value) ? value.map(mark) : { bytes: value as string })
   return tensor.datatype === 'BYTES' ? mark(tensor.toNested()) : tensor.toNested()
 }
 
@@ -75,7 +86,8 @@ export class RuntimeError extends Error {
 /** A response whose output `OUT` is the JSON of a value. */
 export const out = (value: unknown, parameters?: Record<string, string | number | boolean>): InferenceResponse =>
   new InferenceResponse({
-    outputs: [Tensor.fromStrings('OUT', [dumps(show(value))])], ...(parameters === undefined ? {} : { parameters }),
+    outputs: [Tensor.fromStrings('OUT', [dumps(show(value))])],
+    ...(parameters === undefined ? {} : { parameters }),
   })
 
 /** A tensor of nested values. */

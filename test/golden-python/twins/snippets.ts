@@ -16,7 +16,12 @@ import { senders } from './senders.ts'
 const snippets: Readonly<Record<string, Snippet>> = {
   // An empty text is the empty tuple.
   '': () => [],
-  ...answers, ...calls, ...control, ...decoupled, ...metrics, ...senders,
+  ...answers,
+  ...calls,
+  ...control,
+  ...decoupled,
+  ...metrics,
+  ...senders,
 }
 
 /** Ids of the cases that send a text, by the text. */

@@ -23,7 +23,11 @@ const factsOf = (tensor: Tensor, { data } = tensor) => ({
   elements: elements(tensor),
   same: tensor.data === data,
   shared: tensor.datatype === 'BYTES' ? null : data.length > 0,
-  own: false, writable: true, c: true, cpu: true, dlpack_device: [1, 0],
+  own: false,
+  writable: true,
+  c: true,
+  cpu: true,
+  dlpack_device: [1, 0],
 })
 
 export default defineModel({

@@ -1,2 +1,5 @@
 export function architecture(name: string): number
-export function cutFatbins(file: Buffer, architectures: readonly number[]): { kept: Record<number, number>; cut: Record<number, number> }
+export function cutFatbins(
+  file: Buffer,
+  architectures: readonly number[],
+): { kept: Record<number, number>; cut: Record<number, number> }

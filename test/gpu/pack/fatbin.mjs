@@ -32,7 +32,9 @@ function sectionsOf(file, name) {
     const at = table + i * entry
     if (at + 64 > file.length) throw new Error('the section table reaches past the end of the file')
     return {
-      name: file.readUInt32LE(at), type: file.readUInt32LE(at + 4), offset: Number(file.readBigUInt64LE(at + 24)),
+      name: file.readUInt32LE(at),
+      type: file.readUInt32LE(at + 4),
+      offset: Number(file.readBigUInt64LE(at + 24)),
       size: Number(file.readBigUInt64LE(at + 32)),
     }
   }

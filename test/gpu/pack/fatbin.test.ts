@@ -54,8 +54,9 @@ test('code for other architectures becomes zeros, and everything else stays wher
   const made = (other: string) =>
     elf(
       Buffer.concat([
-        container([CODE, 75, other], [CODE, 90, 'for ninety'], [PTX, 75, other]), Buffer.alloc(8),
-        container([CODE, 120, other])
+        container([CODE, 75, other], [CODE, 90, 'for ninety'], [PTX, 75, other]),
+        Buffer.alloc(8),
+        container([CODE, 120, other]),
       ]),
     )
   const file = made('others')

@@ -7,7 +7,14 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
-  copyFileSync, createWriteStream, existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync,
+  copyFileSync,
+  createWriteStream,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
 } from 'node:fs'
 import { once } from 'node:events'
 import { join, resolve } from 'node:path'
@@ -31,8 +38,16 @@ function optionsOf(words) {
   const { values } = parseArgs({
     args: words,
     options: {
-      pack: { type: 'boolean' }, out: text, cut: text, 'provider-directory': text, provider: text, python: text,
-      node: text, module: text, tarballs: text, level: text,
+      pack: { type: 'boolean' },
+      out: text,
+      cut: text,
+      'provider-directory': text,
+      provider: text,
+      python: text,
+      node: text,
+      module: text,
+      tarballs: text,
+      level: text,
     },
   })
   if (values.out === undefined) throw new SetupError('npm run test:gpu -- --pack --out=DIR')
@@ -82,7 +97,7 @@ async function split(stream, directory) {
     out = null
   }
   for await (const chunk of stream) {
-    for (let at = 0; at < chunk.length; ) {
+    for (let at = 0; at < chunk.length;) {
       if (out === null) {
         const name = `nereid-gpu.part${parts.length + 1}`
         out = { name, file: createWriteStream(join(directory, name)), hash: createHash('sha256'), bytes: 0 }
@@ -102,8 +117,16 @@ async function split(stream, directory) {
 /** Packs the staged directory: names in order, without times and owners, so that equal directories give equal parts. */
 async function archive(out, level) {
   const names = [
-    '--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '-C', join(STAGE, '..'), '-cf', '-',
-    'nereid-gpu'
+    '--sort=name',
+    '--mtime=@0',
+    '--owner=0',
+    '--group=0',
+    '--numeric-owner',
+    '-C',
+    join(STAGE, '..'),
+    '-cf',
+    '-',
+    'nereid-gpu',
   ]
   const tar = spawn('tar', names, { stdio: ['ignore', 'pipe', 'inherit'] })
   const xz = spawn('xz', [`-${level}`, '-T0', '-c'], { stdio: [tar.stdout, 'pipe', 'inherit'] })
@@ -122,7 +145,9 @@ export async function pack(words) {
   const tarballs = await packagesOf(options)
   const load = await loadGenerator(options.isBuilt)
   await stage(
-    STAGE, { ...options, tarballs, load, module: options.isBuilt ? 'built for this machine' : 'release' }, say,
+    STAGE,
+    { ...options, tarballs, load, module: options.isBuilt ? 'built for this machine' : 'release' },
+    say,
   )
   mkdirSync(options.out, { recursive: true })
   for (const name of readdirSync(options.out).filter((one) => one.startsWith('nereid-gpu.part')))

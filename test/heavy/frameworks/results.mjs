@@ -16,7 +16,11 @@ export const RESULTS = join(HERE, 'results.json')
 export const KEPT_FROM = 50
 
 const TITLES = {
-  pytorch: 'PyTorch', openvino: 'OpenVINO', xgboost: 'XGBoost', lightgbm: 'LightGBM', tensorflow: 'TensorFlow',
+  pytorch: 'PyTorch',
+  openvino: 'OpenVINO',
+  xgboost: 'XGBoost',
+  lightgbm: 'LightGBM',
+  tensorflow: 'TensorFlow',
 }
 
 /** How a module's own version names its build is of no interest. */
@@ -33,8 +37,12 @@ export function familyTable(results) {
   const cells = rows.map((row) =>
     row.absent === undefined
       ? [
-          `${TITLES[row.family]} ${short(row.version)}`, `${row.models} of ${row.kinds} kinds`, row.passed,
-          number(row.requests), `${number(row.at_once)} in ${number(row.runs)} runs`, `${row.date}, ${row.commit}`
+          `${TITLES[row.family]} ${short(row.version)}`,
+          `${row.models} of ${row.kinds} kinds`,
+          row.passed,
+          number(row.requests),
+          `${number(row.at_once)} in ${number(row.runs)} runs`,
+          `${row.date}, ${row.commit}`,
         ]
       : [TITLES[row.family], `not run: ${row.absent}`, '–', '–', '–', '–'],
   )
@@ -45,7 +53,8 @@ export function familyTable(results) {
 export function layoutTable(results) {
   const rows = results.filter((row) => row.layout !== undefined)
   const found = (row) =>
-    row.absent !== undefined ? `not run: ${row.absent}`
+    row.absent !== undefined
+      ? `not run: ${row.absent}`
       : row.failures.length === 0
         ? 'answers'
         : row.failures
@@ -55,9 +64,12 @@ export function layoutTable(results) {
   return table(
     ['layout', 'after', 'models', 'weights made with', 'result', 'last run'],
     rows.map((row) => [
-      `\`${row.layout}\``, row.after, row.parts.map((part) => `\`${part}\``).join(', '),
-      row.version === undefined ? row.module : `${row.module} ${short(row.version)}`, found(row),
-      row.date === undefined ? '–' : `${row.date}, ${row.commit}`
+      `\`${row.layout}\``,
+      row.after,
+      row.parts.map((part) => `\`${part}\``).join(', '),
+      row.version === undefined ? row.module : `${row.module} ${short(row.version)}`,
+      found(row),
+      row.date === undefined ? '–' : `${row.date}, ${row.commit}`,
     ]),
   )
 }
@@ -75,7 +87,7 @@ export function readmePart(results) {
 export function tables(results) {
   return [
     results.some((row) => row.family !== undefined) ? familyTable(results) : '',
-    results.some((row) => row.layout !== undefined) ? layoutTable(results) : ''
+    results.some((row) => row.layout !== undefined) ? layoutTable(results) : '',
   ]
     .filter((text) => text !== '')
     .join('\n\n')

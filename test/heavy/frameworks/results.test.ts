@@ -8,8 +8,17 @@ import { expect, test } from 'vitest'
 import { KEPT_FROM, PAGES, familyTable, merged, readResults, readmePart, withPart } from './results.mjs'
 
 const found = (family: string, passed: number) => ({
-  family, version: '1.2+cpu', models: 50, kinds: 7, passed, failures: [], requests: 2500, at_once: 2000, runs: 900,
-  date: '2026-01-02', commit: 'abc',
+  family,
+  version: '1.2+cpu',
+  models: 50,
+  kinds: 7,
+  passed,
+  failures: [],
+  requests: 2500,
+  at_once: 2000,
+  runs: 900,
+  date: '2026-01-02',
+  commit: 'abc',
 })
 const absent = { family: 'pytorch', absent: 'no interpreter has torch' }
 
@@ -49,7 +58,9 @@ test('a family that is absent is told as absent, never as passed', () => {
 test('a run takes the place of the last one of its family, and one that could not run leaves it', () => {
   const before = [found('pytorch', 1), found('openvino', 2)]
   expect(merged(before, [found('openvino', 3), found('xgboost', 4)])).toEqual([
-    found('pytorch', 1), found('openvino', 3), found('xgboost', 4)
+    found('pytorch', 1),
+    found('openvino', 3),
+    found('xgboost', 4),
   ])
   expect(merged(before, [absent])).toEqual(before)
   // In the order of the titles, whatever ran first.

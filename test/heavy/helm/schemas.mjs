@@ -51,33 +51,60 @@ function kserve(of, podMembers) {
   const [text, whole, flag] = [{ type: 'string' }, { type: 'integer' }, { type: 'boolean' }]
   // In the draft that kubeconform reads, `required` may not be empty.
   const object = (properties, required) => ({
-    type: 'object', properties, ...(required === undefined ? {} : { required }), additionalProperties: false,
+    type: 'object',
+    properties,
+    ...(required === undefined ? {} : { required }),
+    additionalProperties: false,
   })
   const top = (spec) =>
     object({ apiVersion: text, kind: text, metadata: of('io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta'), spec }, [
-      'apiVersion', 'kind', 'metadata', 'spec'
+      'apiVersion',
+      'kind',
+      'metadata',
+      'spec',
     ])
   const format = object({ name: text, version: text, autoSelect: flag, priority: { type: 'integer', minimum: 1 } }, [
     'name',
   ])
   const protocols = { enum: ['v1', 'v2', 'grpc-v1', 'grpc-v2'] }
   const runtime = {
-    supportedModelFormats: list(format), multiModel: flag, disabled: flag, protocolVersions: list(protocols),
-    replicas: whole, containers: list(core('Container')), volumes: list(core('Volume')), nodeSelector: texts,
-    affinity: core('Affinity'), tolerations: list(core('Toleration')), labels: texts, annotations: texts,
-    imagePullSecrets: list(core('LocalObjectReference')), hostIPC: flag,
+    supportedModelFormats: list(format),
+    multiModel: flag,
+    disabled: flag,
+    protocolVersions: list(protocols),
+    replicas: whole,
+    containers: list(core('Container')),
+    volumes: list(core('Volume')),
+    nodeSelector: texts,
+    affinity: core('Affinity'),
+    tolerations: list(core('Toleration')),
+    labels: texts,
+    annotations: texts,
+    imagePullSecrets: list(core('LocalObjectReference')),
+    hostIPC: flag,
   }
   const extension = {
-    minReplicas: whole, maxReplicas: whole, scaleTarget: whole,
-    scaleMetric: { enum: ['cpu', 'memory', 'concurrency', 'rps'] }, containerConcurrency: whole, timeout: whole,
-    canaryTrafficPercent: whole, labels: texts, annotations: texts,
+    minReplicas: whole,
+    maxReplicas: whole,
+    scaleTarget: whole,
+    scaleMetric: { enum: ['cpu', 'memory', 'concurrency', 'rps'] },
+    containerConcurrency: whole,
+    timeout: whole,
+    canaryTrafficPercent: whole,
+    labels: texts,
+    annotations: texts,
     deploymentStrategy: of('io.k8s.api.apps.v1.DeploymentStrategy'),
   }
   const container = podMembers('Container')
   const model = object(
     {
-      ...container, modelFormat: object({ name: text, version: text }, ['name']), runtime: text,
-      protocolVersion: protocols, storageUri: text, storage: { type: 'object' }, runtimeVersion: text,
+      ...container,
+      modelFormat: object({ name: text, version: text }, ['name']),
+      runtime: text,
+      protocolVersion: protocols,
+      storageUri: text,
+      storage: { type: 'object' },
+      runtimeVersion: text,
     },
     ['modelFormat'],
   )

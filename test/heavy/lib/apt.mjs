@@ -29,7 +29,8 @@ export async function unpacked(into, { release, architecture, packages, dependen
   for (const part of ['lists/partial', 'cache/archives/partial', 'etc/preferences.d'])
     mkdirSync(join(state, part), { recursive: true })
   writeFileSync(
-    join(state, 'sources.list'), `deb [arch=${architecture} signed-by=${KEYRING}] ${MIRROR} ${release} main\n`,
+    join(state, 'sources.list'),
+    `deb [arch=${architecture} signed-by=${KEYRING}] ${MIRROR} ${release} main\n`,
   )
   writeFileSync(join(state, 'status'), '')
   const options = {

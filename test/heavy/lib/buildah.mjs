@@ -12,7 +12,12 @@ export class Images {
     this.directory = directory
     mkdirSync(directory, { recursive: true })
     this.flags = [
-      '--root', join(directory, 'storage'), '--runroot', join(directory, 'run'), '--storage-driver', 'overlay'
+      '--root',
+      join(directory, 'storage'),
+      '--runroot',
+      join(directory, 'run'),
+      '--storage-driver',
+      'overlay',
     ]
     // No namespaces of the user's are needed for it, and RUN has this machine's network.
     this.env = { ...process.env, BUILDAH_ISOLATION: 'chroot' }
@@ -21,7 +26,8 @@ export class Images {
   /** Runs buildah and returns its standard output. @throws {Error} with the end of its output */
   async do(...args) {
     const { code, text } = await capture('buildah', [args[0], ...this.flags, ...args.slice(1)], {
-      env: this.env, quiet: true,
+      env: this.env,
+      quiet: true,
     })
     if (code !== 0)
       throw new Error(
@@ -33,7 +39,9 @@ export class Images {
   has(image) {
     return (
       ask('buildah', ['inspect', ...this.flags, '--type', 'image', image], {
-        env: this.env, stdio: ['ignore', 'pipe', 'ignore'], maxBuffer: 1 << 24,
+        env: this.env,
+        stdio: ['ignore', 'pipe', 'ignore'],
+        maxBuffer: 1 << 24,
       }) !== null
     )
   }
@@ -61,17 +69,23 @@ export class Images {
  * view of the machine without the second kind.
  */
 const HYBRID = '/sys/fs/cgroup/unified'
-const CRUN = existsSync(HYBRID) ? ['unshare', '--mount', 'sh', '-c', `umount ${HYBRID} && exec crun "$@"`, 'crun']
+const CRUN = existsSync(HYBRID)
+  ? ['unshare', '--mount', 'sh', '-c', `umount ${HYBRID} && exec crun "$@"`, 'crun']
   : ['crun']
 
 /** The mounts that every runtime makes. */
 const MOUNTS = [
   { destination: '/proc', type: 'proc', source: 'proc' },
   {
-    destination: '/dev', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'strictatime', 'mode=755', 'size=65536k'],
+    destination: '/dev',
+    type: 'tmpfs',
+    source: 'tmpfs',
+    options: ['nosuid', 'strictatime', 'mode=755', 'size=65536k'],
   },
   {
-    destination: '/dev/shm', type: 'tmpfs', source: 'shm',
+    destination: '/dev/shm',
+    type: 'tmpfs',
+    source: 'shm',
     options: ['nosuid', 'noexec', 'nodev', 'mode=1777', 'size=65536k'],
   },
   { destination: '/tmp', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'nodev', 'mode=1777'] },

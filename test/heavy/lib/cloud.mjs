@@ -23,8 +23,10 @@ const POLL_SECS = 1
 const BIG = randomBytes(8 << 20)
 const PARTS = 32
 export const OBJECTS = {
-  'repository/a/1/model.onnx': BIG, 'repository/a/config.pbtxt': Buffer.from('name: "a"'),
-  'repository/ab/1/model.onnx': Buffer.from('other'), 'repository/odd +ü&%5c.txt': Buffer.from('odd'),
+  'repository/a/1/model.onnx': BIG,
+  'repository/a/config.pbtxt': Buffer.from('name: "a"'),
+  'repository/ab/1/model.onnx': Buffer.from('other'),
+  'repository/odd +ü&%5c.txt': Buffer.from('odd'),
 }
 
 export const never = new AbortController().signal
@@ -39,7 +41,12 @@ export async function startEmulator(command, args, url, env = {}) {
   const child = spawn(command, args, { stdio: 'ignore', env: { ...process.env, ...env } })
   const ended = new Promise((resolve) => child.once('exit', resolve))
   const until = Date.now() + READY_MS_MAX
-  while (!(await fetch(url).then(() => true, () => false))) {
+  while (
+    !(await fetch(url).then(
+      () => true,
+      () => false,
+    ))
+  ) {
     if (child.exitCode !== null || Date.now() > until) throw new Error(`${command} does not answer at ${url}`)
     await sleep(50)
   }
@@ -63,7 +70,10 @@ async function read(client, object, from = 0, to = object.size) {
 
 /** Checks that `run` throws this kind of failure with these words. */
 export async function mustThrow(failure, words, run) {
-  const error = await run().then(() => null, (thrown) => thrown)
+  const error = await run().then(
+    () => null,
+    (thrown) => thrown,
+  )
   must(
     error?.failure === failure && error.message.includes(words),
     `expected ${failure} with "${words}", got ${error?.failure}: ${error?.message}`,
@@ -185,8 +195,11 @@ class CloudServer {
     const server = new CloudServer()
     const ports = await freePorts(3)
     const args = [
-      join(ROOT, 'dist/cli/main.js'), `--model-repository=${url}`, `--repository-cache-directory=${cache}`, ...flags,
-      ...listenFlags(ports)
+      join(ROOT, 'dist/cli/main.js'),
+      `--model-repository=${url}`,
+      `--repository-cache-directory=${cache}`,
+      ...flags,
+      ...listenFlags(ports),
     ]
     server.url = `http://127.0.0.1:${ports[0]}`
     server.metricsUrl = `http://127.0.0.1:${ports[2]}/metrics`

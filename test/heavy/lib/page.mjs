@@ -23,7 +23,9 @@ export async function typed(commands, path, directory) {
   must(commands.length > 0, 'the page has no commands')
   for (const command of commands) {
     const { code, text } = await capture('sh', ['-c', command], {
-      cwd: directory, env: { ...process.env, PATH: `${dirname(path)}:${process.env.PATH}` }, quiet: true,
+      cwd: directory,
+      env: { ...process.env, PATH: `${dirname(path)}:${process.env.PATH}` },
+      quiet: true,
     })
     must(code === 0, `${command}: ${text.trim().split('\n').slice(-3).join(' | ')}`)
   }

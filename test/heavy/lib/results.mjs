@@ -21,8 +21,15 @@ changed since.
 
 /** @returns {Row[]} */
 export function parseResults(text) {
-  const cells = (line) => line.split('|').slice(1, -1).map((cell) => cell.trim())
-  const rows = text.split('\n').filter((line) => /^\| `\w+` \|/.test(line)).map(cells)
+  const cells = (line) =>
+    line
+      .split('|')
+      .slice(1, -1)
+      .map((cell) => cell.trim())
+  const rows = text
+    .split('\n')
+    .filter((line) => /^\| `\w+` \|/.test(line))
+    .map(cells)
   return rows.map(([suite, passed, failed, date, commit, seconds, measured]) => ({
     suite: suite.replaceAll('`', ''),
     passed: Number(passed),
@@ -40,7 +47,10 @@ export function withResult(text, row) {
     a.suite < b.suite ? -1 : 1,
   )
   // A bar or the end of a line would end the cell.
-  const plain = (cell) => String(cell).replaceAll(/[|\s]+/g, ' ').trim()
+  const plain = (cell) =>
+    String(cell)
+      .replaceAll(/[|\s]+/g, ' ')
+      .trim()
   const line = (r) =>
     `| \`${r.suite}\` | ${r.passed} | ${r.failed} | ${r.date} | \`${r.commit}\` | ${r.seconds} | ` +
     `${plain(r.measured)} |\n`

@@ -25,7 +25,8 @@ export async function goProgram(name, source, version, set = []) {
   const env = { ...process.env, CGO_ENABLED: '0', GOBIN: directory }
   const flags = ['-s', '-w', ...set.map((one) => `-X ${one}`)].join(' ')
   const { code, text } = await capture('go', ['install', '-trimpath', `-ldflags=${flags}`, `${source}@${version}`], {
-    env, quiet: true,
+    env,
+    quiet: true,
   })
   must(code === 0, `go install ${source}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
   return path
@@ -58,7 +59,9 @@ export const prometheusMissing = () => (isInstalled() ? null : aptMissing())
 export async function prometheusPrograms() {
   if (isInstalled()) return { prometheus: 'prometheus', promtool: 'promtool' }
   const directory = await unpacked(join(HERE, 'prometheus'), {
-    release: 'bookworm', architecture: ARCHITECTURES[process.arch], packages: ['prometheus'],
+    release: 'bookworm',
+    architecture: ARCHITECTURES[process.arch],
+    packages: ['prometheus'],
   })
   return { prometheus: join(directory, 'usr/bin/prometheus'), promtool: join(directory, 'usr/bin/promtool') }
 }

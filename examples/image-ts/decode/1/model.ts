@@ -9,9 +9,13 @@ const PIXELS_MAX = 50_000_000
 
 async function decoded(file: Uint8Array): Promise<Float32Array> {
   const image = sharp(file, { limitInputPixels: PIXELS_MAX }).resize(SIDE, SIDE, { fit: 'fill' }).removeAlpha()
-  const bytes = await image.toColourspace('srgb').raw().toBuffer().catch((error: unknown) => {
-    throw new TritonError('INVALID_ARG', `the image cannot be read: ${error instanceof Error ? error.message : ''}`)
-  })
+  const bytes = await image
+    .toColourspace('srgb')
+    .raw()
+    .toBuffer()
+    .catch((error: unknown) => {
+      throw new TritonError('INVALID_ARG', `the image cannot be read: ${error instanceof Error ? error.message : ''}`)
+    })
   const plane = SIDE * SIDE
   const pixels = new Float32Array(3 * plane)
   for (let i = 0; i < plane; i += 1)

@@ -21,7 +21,10 @@ export default defineModel({
 
   execute(requests) {
     return requests.map((request) => {
-      const rows = request.input('text').strings().map((text) => this.tokenizer.encode(text))
+      const rows = request
+        .input('text')
+        .strings()
+        .map((text) => this.tokenizer.encode(text))
       // Rows of one request are padded to the longest of them.
       const longest = Math.max(...rows.map((row) => row.length))
       const ids = new BigInt64Array(rows.length * longest)

@@ -7,7 +7,12 @@ export class WordPiece {
 
   /** `vocabulary` has a piece on each line, in the order of their ids. */
   constructor(vocabulary: string) {
-    this.#ids = new Map(vocabulary.trimEnd().split('\n').map((piece, id) => [piece, id]))
+    this.#ids = new Map(
+      vocabulary
+        .trimEnd()
+        .split('\n')
+        .map((piece, id) => [piece, id]),
+    )
   }
 
   get size(): number {
@@ -29,7 +34,7 @@ export class WordPiece {
 
   #word(word: string): number[] {
     const found: number[] = []
-    for (let at = 0; at < word.length; ) {
+    for (let at = 0; at < word.length;) {
       const prefix = at === 0 ? '' : '##'
       let end = word.length
       while (end > at && !this.#ids.has(prefix + word.slice(at, end))) end -= 1

@@ -16,7 +16,8 @@ export default {
   test: {
     globals: true,
     include: [
-      'tests/api-resources/{embeddings,models}.test.ts', fileURLToPath(new URL('*.check.mjs', import.meta.url)),
+      'tests/api-resources/{embeddings,models}.test.ts',
+      fileURLToPath(new URL('*.check.mjs', import.meta.url)),
     ],
   },
 }
