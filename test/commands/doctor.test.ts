@@ -60,7 +60,7 @@ test('an invalid model is reported with its real type', async () => {
     'models',
   )
   expect(code).toBe(1)
-  expect(out).toMatch(/to change +model m: the file is no ONNX model/)
+  expect(out).toMatch(/to change +model m: the file is not an ONNX model/)
   expect(out).toMatch(/to change +model p: the file is a pointer of Git LFS/)
   expect(out).not.toContain('as it is          model')
 })
