@@ -89,7 +89,7 @@ impl Stream {
     /// Starts a copy of device memory from `offset` on into all of `to`, which is returned after waiting.
     ///
     /// # Errors
-    /// As `copy`.
+    /// INTERNAL, with the driver's error, or for a range out of bounds.
     pub fn download<T>(&self, from: &RegionRef, offset: usize, to: T) -> Result<DeviceRead<T>>
     where
         T: DerefMut<Target = [u8]> + Send + 'static,
@@ -282,7 +282,7 @@ impl Event {
     /// Whether the position was reached.
     ///
     /// # Errors
-    /// As `wait`.
+    /// INTERNAL, with the driver's error, also of earlier work.
     pub fn is_over(&self) -> Result<bool> {
         // SAFETY: as in `wait`.
         self.event.map_or(Ok(true), |event| unsafe { self.driver.is_over(self.device, event.0) })

@@ -74,7 +74,7 @@ impl BoundListener {
     /// Listens.
     ///
     /// # Errors
-    /// Those of [`bind`] if another process listened first.
+    /// UNAVAILABLE if another process took the port meanwhile.
     pub fn listen(self) -> Result<Listening> {
         let tcp = |listeners: Vec<TcpListener>| listeners.into_iter().map(Listener::Tcp).collect();
         Ok(match self.sockets {
@@ -110,7 +110,7 @@ impl BoundListener {
 /// Takes over the given socket, or binds the address, for `count` listeners.
 ///
 /// # Errors
-/// Those of [`bind_port`], `unix::bind` and `given::take`.
+/// UNAVAILABLE if another process has the address; INVALID_ARG if it, a path or a descriptor cannot be used.
 pub fn bind(at: ListenAddress<'_>, count: usize) -> Result<BoundListener> {
     let count = count.max(1);
     if let Some(fd) = at.given_fd {
@@ -137,7 +137,7 @@ fn bind_file(path: &str, _: u32, _: usize) -> Result<BoundListener> {
 /// Binds `count` sockets to one port and returns the port; 0 picks a free one.
 ///
 /// # Errors
-/// Those of [`bind_error`].
+/// UNAVAILABLE if another process has the address; INVALID_ARG if it cannot be bound.
 fn bind_port(address: &str, port: u16, reuse_port: bool, count: usize) -> Result<(u16, Vec<Socket>)> {
     let failed = |e: io::Error| bind_error(&format!("{address}:{port}"), &e);
     let resolved = (address, port).to_socket_addrs().map_err(failed)?.next();
