@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * Prints the table of SECURITY.md, each row with its result: `node test/exposed/run.mjs [--only=SECTION] [-v]`. Every
+ * Prints the tables of docs/security/permissions.md, each row with its result: `node test/exposed/run.mjs [--only=SECTION] [-v]`. Every
  * verb is asked for over real sockets, from loopback and from a network, by curl and tritonclient; openssl looks at
  * TLS. The last line is `N passed, N failed`.
  *
