@@ -81,6 +81,7 @@ export const GROUPS = [
 /** Folders whose pages are published beside their index, and are neither in the navigation nor in the search. */
 export const FOLDERS = [
   ['docs/spec', 'contract'],
+  ['docs/compat', 'compat'],
   ['docs/decisions', 'decisions'],
 ]
 

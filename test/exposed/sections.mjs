@@ -1,7 +1,7 @@
 /**
  * The tables of docs/security/permissions.md: for each server that somebody may start, what each verb answers to
- * whom. A column is an origin (`where`) and what the client brings (`brings`). What it answers is one rule for each column;
- * the table that comes of it is in that page, where a change of a rule shows as changed rows.
+ * whom. A column is an origin (`where`) and what the client brings (`brings`). What it answers is one rule for each
+ * column; the table that comes of it is in that page, where a change of a rule shows as changed rows.
  *
  * Rules take a verb (verbs.mjs) and a transport, and return the status: of HTTP as three digits, of gRPC by its name.
  */
