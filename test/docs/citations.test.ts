@@ -87,7 +87,6 @@ test('every page that is named is in the repository', () => {
     ...pages.keys(),
     ...folders.flatMap((folder) => readdirSync(join(ROOT, folder))),
     'full.md',
-    'quick.md',
     'RESULTS.md',
   ])
   const missing = texts.flatMap(([path, text]) =>
