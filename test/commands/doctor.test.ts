@@ -10,6 +10,7 @@ import { tritonVersion } from '../../src/commands/doctor/image.js'
 import { pythonRuntime } from '../../src/api/python.js'
 import * as doctor from '../../src/commands/doctor/index.js'
 import { FILE_BYTES_MAX } from '../../src/commands/doctor/inputs.js'
+import { COMPAT, textOf } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
 const ONNX = `backend: "onnxruntime"
@@ -29,10 +30,8 @@ async function examined(
   return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
 }
 
-test('every row that doctor cites exists in COMPAT.md', () => {
-  const compat = readFileSync(fileURLToPath(new URL('../../COMPAT.md', import.meta.url)), 'utf8')
-  const rows = compat
-    .split('\n')
+test('every row that doctor cites exists in COMPAT.md or docs/compat', () => {
+  const rows = COMPAT.flatMap((page) => textOf(page).split('\n'))
     .filter((line) => line.startsWith('| '))
     .map((line) => line.slice(2))
   const facts: Fact[] = Object.values(FACTS)
