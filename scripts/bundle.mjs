@@ -18,7 +18,10 @@ const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 const MEASURES = /\/node_modules\/(?:prom-client|tdigest|bintrees)\//
 
 /** `doctor` with its parsers and writers; lazy too. */
-const DOCTOR = /\/src\/commands\/doctor\/|\/node_modules\/(?:diff|dockerfile-ast|vscode-languageserver-\w+)\//
+const DOCTOR = /\/src\/tools\/doctor\/|\/node_modules\/(?:diff|dockerfile-ast|vscode-languageserver-\w+)\//
+
+/** The commands that only send requests, and need nothing of a server in this process; lazy too. */
+const CLIENTS = /\/src\/tools\/(?:bench|why)\//
 
 /** Modules that the command line needs before it loads the server. */
 const EARLY =
@@ -34,6 +37,7 @@ function chunkOf(id) {
   if (id.includes('/node_modules/yaml/')) return 'yaml'
   if (MEASURES.test(id)) return 'metrics_process'
   if (DOCTOR.test(id)) return 'doctor'
+  if (CLIENTS.test(id)) return 'tools_clients'
   // With the bundler's own helpers, which every chunk needs.
   if (id.includes('/node_modules/') || id.includes('rolldown/runtime')) return 'protobuf'
   if (EARLY.test(id)) return 'cli'
@@ -46,7 +50,7 @@ const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'reposi
 const CHUNKS = SHARED.concat(
   'cli_version',
   'yaml',
-  'commands',
+  'tools_clients',
   'tools',
   'doctor',
   'metrics_process',
