@@ -434,7 +434,7 @@ export const COMMANDS: readonly Command[] = [
     usage: '[TOPIC | COMMAND]',
     meaning: 'Print an overview, options of a topic, or a command; all prints every option.',
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
-    load: () => import('../tools/help/index.js'),
+    load: () => import('./help_command.js'),
   },
   { name: 'version', usage: '', meaning: 'Print the version.', load: () => import('./version.js') },
 ]

@@ -1,7 +1,6 @@
 /** Prints failures of commands. Not in `output.ts`, because this loads the native module, which `doctor` avoids. */
 
-import { ServerError } from '../native/index.js'
-import { CommandError } from '../cli/arguments.js'
+import { CommandError, ServerError } from '../internal.js'
 
 /**
  * Prints an error of the system, the model or the arguments; returns the exit code.

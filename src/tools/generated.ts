@@ -1,7 +1,6 @@
 /** Input tensors that are made up, and numbers of outputs to compare. Pure. */
 
-import type { Tensor, TensorData } from '../index.js'
-import { DATATYPES } from '../native/datatypes.js'
+import { DATATYPES, type Tensor, type TensorData } from '../internal.js'
 import type { TensorConfig } from './init/model_io.js'
 
 export interface InputTensor {

@@ -1,8 +1,7 @@
 /** Replaces user files completely or not at all: a full disk or a kill leaves the old file. */
 
 import { closeSync, fsyncSync, openSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { reasonOf } from '../config/index.js'
-import { CommandError } from '../cli/arguments.js'
+import { CommandError, reasonOf } from '../internal.js'
 
 /**
  * Replaces the target of a link and keeps the link, and the mode of an existing file.

@@ -1,7 +1,6 @@
 /** A server inside a command, which loads models to try them. */
 
-import type { Server } from '../index.js'
-import { exitNow } from '../native/index.js'
+import { Server, exitNow } from '../internal.js'
 
 /** All servers of a process share one function for their log lines. */
 const ignored = (): void => {}
@@ -12,7 +11,6 @@ export async function withServer<T>(
   isAsked: boolean,
   use: (server: Server) => Promise<T>,
 ): Promise<T> {
-  const { Server } = await import('../index.js')
   const server = await Server.start({
     modelRepository: repository,
     modelControlMode: 'explicit',

@@ -1,6 +1,6 @@
 /** Advice for commands that use only local files and are given a place in a cloud. */
 
-import { schemeOf, type Scheme } from '../../stores/client.js'
+import { schemeOf, type Scheme } from '../../internal.js'
 
 /** The program of each cloud that copies a directory. */
 const COPIES: Readonly<Record<Scheme, string>> = {

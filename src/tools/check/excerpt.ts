@@ -1,6 +1,6 @@
 /** A line of a file with carets under a part of it, for terminals. Pure. */
 
-import type { Span } from '../../config/index.js'
+import type { Span } from '../../internal.js'
 
 /** Characters shown of a line. */
 const WIDTH_MAX = 120

@@ -6,21 +6,34 @@
  */
 
 import { resolve } from 'node:path'
-import { OptionError } from '../../cli/parse.js'
-import { resolveSettings } from '../../cli/settings.js'
-import { readOptions } from '../../cli/sources.js'
-import { ConfigSyntaxError, backendRow, configurationIfAny, isOfOnnxRuntime } from '../../config/index.js'
-import type { TextGuess } from '../../native/contract.js'
-import { asServerError } from '../../native/errors.js'
-import type { ServerSettings } from '../../api/server.js'
-import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
-import { commandNamed, readArguments, usageOf } from '../../cli/arguments.js'
-import { counted, printable, shown, type Format } from '../../cli/output.js'
+import {
+  ConfigSyntaxError,
+  OptionError,
+  asServerError,
+  backendRow,
+  commandNamed,
+  configurationIfAny,
+  counted,
+  download,
+  explain,
+  isOfOnnxRuntime,
+  printable,
+  readArguments,
+  readOptions,
+  resolveSettings,
+  shown,
+  usageOf,
+  type Downloads,
+  type Finding,
+  type Format,
+  type InspectedModel,
+  type ServerSettings,
+  type TextGuess,
+} from '../../internal.js'
 import { excerpt, placeInLine, placeOf, type Place } from './excerpt.js'
 import { annotation } from './github.js'
 import { loadProblems } from './load.js'
 import { locate } from './locate.js'
-import { download, type Downloads } from './remote.js'
 import { hintsOf, inspectTargets, isInModel } from './targets.js'
 
 /** Parts of a model that a load sees and an inspection does not, by backend. */

@@ -1,10 +1,7 @@
 /** Loads models as a server does, and reports the failures of each version. Opens no port. */
 
 import { basename, dirname, resolve } from 'node:path'
-import { startServer, type ServerSettings } from '../../api/server.js'
-import { statIfAny } from '../../config/index.js'
-import { createLogger } from '../../log/index.js'
-import type { LoadEvent, LoadFailure } from '../../repository/index.js'
+import { loadQuietly, statIfAny, type LoadEvent, type LoadFailure, type ServerSettings } from '../../internal.js'
 import { isInModel, isModel } from './targets.js'
 
 /**
@@ -35,31 +32,14 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
     }
   }
   if (repositories.size === 0) return []
-  const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
-  const chosen = isWhole
-    ? ({ mode: 'none', loadModels: [] } as const)
-    : ({ mode: 'explicit', loadModels: [...new Set(single)] } as const)
-  const repository = { ...settings.repository, paths: [...repositories], ...chosen, loadModels: [...chosen.loadModels] }
+  const repository = { ...settings.repository, paths: [...repositories] }
   // Errors of each version, or of a model that failed before its versions, without the load's own words.
   const failed = new Map<string, Set<string>>()
   const observe = ({ model, phase, detail }: LoadEvent): void => {
     if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.trimEnd()))
   }
-  const server = await startServer(
-    {
-      ...settings,
-      exitOnError: true,
-      http: null,
-      grpc: null,
-      metrics: null,
-      control: null,
-      requestLog: { ...settings.requestLog, access: '', audit: '' },
-      listenEarly: false,
-      repository,
-    },
-    quiet,
-    { observe },
-  )
+  const names = isWhole ? null : [...new Set(single)]
+  const server = await loadQuietly({ ...settings, repository }, names, { observe })
   await server.stop(0)
   return server.failures.flatMap(({ model, reason }) =>
     [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })),

@@ -4,9 +4,7 @@
  * message has the facts.
  */
 
-import { Lexer, type Token } from '../../config/pbtxt_lexer.js'
-import type { Span } from '../../config/index.js'
-import type { Near } from '../../repository/index.js'
+import { Lexer, type Near, type Span, type Token } from '../../internal.js'
 
 /** Tokens that are searched. */
 const TOKENS_MAX = 100_000

@@ -1,16 +1,19 @@
 /** Targets of `nereid check`: repositories, single models, or one configuration file. */
 
 import { basename, dirname, extname, join, resolve } from 'node:path'
-import { fileHint, isForInit, noLog, statIfAny } from '../../config/index.js'
-import { ServerError } from '../../native/errors.js'
 import {
+  ServerError,
+  fileHint,
+  findVersions,
   inspectModel,
   inspectRepositories,
+  isForInit,
+  misplacedIn,
+  noLog,
+  statIfAny,
   type InspectedModel,
   type RepositorySettings,
-} from '../../repository/index.js'
-import { misplacedIn } from '../../repository/scan.js'
-import { findVersions } from '../../repository/versions.js'
+} from '../../internal.js'
 
 /**
  * Inspects all models of the targets.

@@ -1,8 +1,6 @@
 /** `nereid completion SHELL`: a script made from the tables of flags and commands. The script starts no process. */
 
-import { commandNamed, usageOf } from '../../cli/arguments.js'
-import { COMMANDS, type CommandOption } from '../../cli/commands.js'
-import { FLAGS, type Flag } from '../../cli/flags.js'
+import { COMMANDS, FLAGS, commandNamed, usageOf, type CommandOption, type Flag } from '../../internal.js'
 import { bash } from './bash.js'
 import type { Completed, CompletedOption, Values } from './completed.js'
 import { fish } from './fish.js'

@@ -5,11 +5,17 @@
  * Exit code 0 if a server would accept the options; 1 otherwise.
  */
 
-import { FLAGS, optionName, type Flag } from '../../cli/flags.js'
-import { OptionError, type Parsed } from '../../cli/parse.js'
-import { resolveSettings } from '../../cli/settings.js'
-import { readOptions } from '../../cli/sources.js'
-import { commandNamed, readArguments } from '../../cli/arguments.js'
+import {
+  FLAGS,
+  OptionError,
+  commandNamed,
+  optionName,
+  readArguments,
+  readOptions,
+  resolveSettings,
+  type Flag,
+  type Parsed,
+} from '../../internal.js'
 
 interface Row {
   name: string

@@ -1,9 +1,7 @@
 /** Files that the code of a model imports by relative paths. */
 
 import { dirname, join, resolve } from 'node:path'
-import { namesIn, noLog, readRegularFile } from '../../config/index.js'
-import { isCode, relativeImports } from '../../native/typescript.js'
-import { findVersions } from '../../repository/versions.js'
+import { findVersions, isCode, namesIn, noLog, readRegularFile, relativeImports } from '../../internal.js'
 
 /** Most files of one model. */
 const FILES_MAX = 1000

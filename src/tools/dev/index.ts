@@ -6,11 +6,18 @@
  */
 
 import { resolve } from 'node:path'
-import { OptionError, type Parsed } from '../../cli/parse.js'
-import { serve } from '../../cli/serve.js'
-import { readOptions } from '../../cli/sources.js'
-import { absentHint, fileHint, statIfAny } from '../../config/index.js'
-import { commandNamed, CommandError, usageOf } from '../../cli/arguments.js'
+import {
+  CommandError,
+  OptionError,
+  absentHint,
+  commandNamed,
+  fileHint,
+  readOptions,
+  serve,
+  statIfAny,
+  usageOf,
+  type Parsed,
+} from '../../internal.js'
 import { isModel } from '../check/targets.js'
 import { modelsIn, Reloads } from './reloads.js'
 import { Watch } from './watch.js'

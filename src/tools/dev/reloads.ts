@@ -4,12 +4,18 @@
  */
 
 import { join, relative, sep } from 'node:path'
-import { noLog, statIfAny } from '../../config/index.js'
-import { asServerError } from '../../native/index.js'
-import { plainReason, type LoadFailure, type Repository, type StartFailure } from '../../repository/index.js'
-import { findModels } from '../../repository/scan.js'
+import {
+  asServerError,
+  findModels,
+  noLog,
+  plainReason,
+  printable,
+  statIfAny,
+  type LoadFailure,
+  type Repository,
+  type StartFailure,
+} from '../../internal.js'
 import { isModel } from '../check/targets.js'
-import { printable } from '../../cli/output.js'
 import { importsOf, isImportable } from './imports.js'
 
 /** Silence after a change before its model is reloaded: editors write, truncate and rename in several steps. */

@@ -8,8 +8,7 @@
 
 import { readdirSync, watch, type FSWatcher } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { statIfAny } from '../../config/index.js'
-import { isDirectory } from '../../repository/scan.js'
+import { isDirectory, statIfAny } from '../../internal.js'
 
 /** Most directories; a repository has a few for each model. */
 const DIRECTORIES_MAX = 4096

@@ -1,10 +1,16 @@
 /** Judges the flags of a server's command line against the flags table. */
 
-import type { Flag } from '../../cli/flags.js'
-import { OptionError, findFlag, parseArguments } from '../../cli/parse.js'
-import { resolveSettings } from '../../cli/settings.js'
-import { schemeOf, writtenScheme } from '../../stores/client.js'
-import { backendMeant, absentBackend } from '../../config/index.js'
+import {
+  OptionError,
+  absentBackend,
+  backendMeant,
+  findFlag,
+  parseArguments,
+  resolveSettings,
+  schemeOf,
+  writtenScheme,
+  type Flag,
+} from '../../internal.js'
 import type { FactName } from './facts.js'
 import type { Findings, Located } from './findings.js'
 import { serverAt } from './programs.js'

@@ -1,7 +1,7 @@
 /** Reads a Dockerfile whose last stage is a Triton, or that uses one as its base. */
 
 import { DockerfileParser } from 'dockerfile-ast'
-import { statIfAny } from '../../config/index.js'
+import { statIfAny } from '../../internal.js'
 import { INSTALLS_PACKAGES, judgeInstalls } from './command_line.js'
 import { Findings, type Edit, type Located } from './findings.js'
 import { backendOf, isClientImage } from './image.js'

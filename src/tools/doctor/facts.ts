@@ -3,7 +3,7 @@
  * advice. Only COMPAT.md has the reasons.
  */
 
-import { providerName } from '../../config/index.js'
+import { providerName } from '../../internal.js'
 
 /** How a line of a deployment must change. */
 export type Verdict = 'same' | 'differs' | 'change' | 'impossible'

@@ -1,6 +1,6 @@
 /** Judges Triton images: their version, and the differences that a client may notice. */
 
-import { BACKENDS, absentBackend, backendRow } from '../../config/index.js'
+import { BACKENDS, absentBackend, backendRow } from '../../internal.js'
 import type { Findings, Located } from './findings.js'
 
 const FLAVOURS: Readonly<Record<string, string>> = {

@@ -7,10 +7,7 @@
  */
 
 import { dirname, resolve } from 'node:path'
-import type { Command } from '../../cli/commands.js'
-import { OptionError, isFlag } from '../../cli/parse.js'
-import { commandNamed, readArguments, usageOf } from '../../cli/arguments.js'
-import { shown } from '../../cli/output.js'
+import { OptionError, commandNamed, isFlag, readArguments, shown, usageOf, type Command } from '../../internal.js'
 import { readCompose } from './compose.js'
 import { diffOf } from './diff.js'
 import { readDockerfile } from './dockerfile.js'

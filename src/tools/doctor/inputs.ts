@@ -4,7 +4,7 @@
 
 import { readSync, readdirSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
-import { exportedHint, readRegularFile, statIfAny } from '../../config/index.js'
+import { exportedHint, readRegularFile, statIfAny } from '../../internal.js'
 import { unreadableCloud } from '../check/cloud.js'
 import { isModel } from '../check/targets.js'
 import { looksLikeDockerfile } from './dockerfile.js'

@@ -1,15 +1,17 @@
 /** Judges one start of a server, from its image to its models, and makes the Nereid command line that replaces it. */
 
 import { normalize, relative, resolve } from 'node:path'
-import { parseArguments } from '../../cli/parse.js'
-import { resolveSettings } from '../../cli/settings.js'
-import { ownVersion } from '../../native/locate.js'
-import { statIfAny } from '../../config/index.js'
-import { OptionError } from '../../cli/parse.js'
-import type { RepositorySettings } from '../../repository/index.js'
-import { schemeOf } from '../../stores/client.js'
+import {
+  OptionError,
+  ownVersion,
+  parseArguments,
+  resolveSettings,
+  schemeOf,
+  shown,
+  statIfAny,
+  type RepositorySettings,
+} from '../../internal.js'
 import { isModel } from '../check/targets.js'
-import { shown } from '../../cli/output.js'
 import {
   INSTALLS_PACKAGES,
   commandsOf,

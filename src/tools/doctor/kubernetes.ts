@@ -1,6 +1,6 @@
 /** Reads Kubernetes objects that start a Triton: anything with a pod, and KServe's services and runtimes. */
 
-import { backendMeant, backendRow } from '../../config/index.js'
+import { backendMeant, backendRow } from '../../internal.js'
 import type { Findings } from './findings.js'
 import { placed } from './docker.js'
 import { isTriton, type Launch } from './launch.js'

@@ -5,28 +5,26 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { pythonRuntime } from '../../api/python.js'
 import {
+  ConfigSyntaxError,
+  ModelInstanceGroup_Kind as Kind,
   absentBackend,
+  asServerError,
   backendMeant,
   backendRow,
-  ConfigSyntaxError,
   configurationIfAny,
-  namesIn,
-  readRegularFile,
-  statIfAny,
-  type ModelConfig,
-} from '../../config/index.js'
-import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
-import { asServerError } from '../../native/errors.js'
-import {
   inspectModel,
   inspectRepositories,
+  libraryBackends,
+  namesIn,
+  pythonRuntime,
+  readRegularFile,
+  statIfAny,
+  withPythonBackend,
   type InspectedModel,
+  type ModelConfig,
   type RepositorySettings,
-} from '../../repository/index.js'
-import { libraryBackends } from '../../repository/libraries.js'
-import { withPythonBackend } from '../../repository/python_backends.js'
+} from '../../internal.js'
 import { placeOf } from '../check/excerpt.js'
 import { locate } from '../check/locate.js'
 import type { At, Findings } from './findings.js'

@@ -1,7 +1,6 @@
 /** Prints the findings of doctor by line, then the new command line and the changes, then the totals. */
 
-import { shellWord } from '../../config/shell_word.js'
-import { printable, shown, type Format } from '../../cli/output.js'
+import { printable, shellWord, shown, type Format } from '../../internal.js'
 import { VERDICTS, type Verdict } from './facts.js'
 import type { At, Edit, Finding, Findings } from './findings.js'
 import type { Start } from './judge.js'

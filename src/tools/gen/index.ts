@@ -9,11 +9,16 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, resolve } from 'node:path'
-import { parseObject } from '../../cli/parse.js'
-import { resolveSettings } from '../../cli/settings.js'
-import type { ModelDescription } from '../../api/description.js'
-import { CommandError, commandNamed, readArguments } from '../../cli/arguments.js'
-import { remoteOf, type Remote } from '../../cli/remote.js'
+import {
+  CommandError,
+  commandNamed,
+  parseObject,
+  readArguments,
+  remoteOf,
+  resolveSettings,
+  type ModelDescription,
+  type Remote,
+} from '../../internal.js'
 import { replaceFile } from '../replace.js'
 import { modelsOfRepository, modelsOfServer } from './source.js'
 import { MARK, typescriptOf } from './typescript.js'

@@ -1,10 +1,15 @@
 /** Reads descriptions of models from a server over HTTP, or from a repository, whose models are loaded once. */
 
-import { describeModel, type ModelDescription } from '../../api/description.js'
-import { startServer, type ServerSettings } from '../../api/server.js'
-import { createLogger } from '../../log/index.js'
-import { CommandError } from '../../cli/arguments.js'
-import { ask, membersOf, type Remote } from '../../cli/remote.js'
+import {
+  CommandError,
+  ask,
+  describeModel,
+  membersOf,
+  loadQuietly,
+  type ModelDescription,
+  type Remote,
+  type ServerSettings,
+} from '../../internal.js'
 
 /**
  * Models of a server. `names` null selects all ready ones.
@@ -77,24 +82,7 @@ export async function modelsOfRepository(
   settings: ServerSettings,
   names: readonly string[] | null,
 ): Promise<ModelDescription[]> {
-  const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
-  const chosen =
-    names === null ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: names } as const)
-  const repository = { ...settings.repository, ...chosen, loadModels: [...chosen.loadModels] }
-  const server = await startServer(
-    {
-      ...settings,
-      exitOnError: true,
-      http: null,
-      grpc: null,
-      metrics: null,
-      control: null,
-      requestLog: { ...settings.requestLog, access: '', audit: '' },
-      listenEarly: false,
-      repository,
-    },
-    quiet,
-  )
+  const server = await loadQuietly(settings, names)
   try {
     if (server.failures.length > 0) {
       throw new CommandError(

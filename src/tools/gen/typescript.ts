@@ -1,6 +1,6 @@
 /** Models as TypeScript types, for `connect<Models>()` of `nereid-client`. Pure: the same models give the same text. */
 
-import type { ModelDescription, TensorDescription } from '../../api/description.js'
+import type { ModelDescription, TensorDescription } from '../../internal.js'
 
 /** First line of every generated file; `--check` requires it. */
 export const MARK =

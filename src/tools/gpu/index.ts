@@ -5,12 +5,17 @@
  * Exit code 0 if models can run on a GPU, 1 otherwise, 2 for wrong arguments.
  */
 
-import { findOnnxRuntime } from '../../native/onnxruntime.js'
-import { OptionError } from '../../cli/parse.js'
-import { readBackendConfig } from '../../cli/settings.js'
-import { readOptions } from '../../cli/sources.js'
-import { findProviders, listDevices, listMachineDevices } from '../../native/index.js'
-import { commandNamed, readArguments } from '../../cli/arguments.js'
+import {
+  OptionError,
+  commandNamed,
+  findOnnxRuntime,
+  findProviders,
+  listDevices,
+  listMachineDevices,
+  readArguments,
+  readBackendConfig,
+  readOptions,
+} from '../../internal.js'
 import { printFailure } from '../failure.js'
 import { gpuReport } from './report.js'
 import { reportText } from './text.js'

@@ -1,6 +1,6 @@
 /** Combines the findings: usable devices, versions that do not match, advice. Pure. */
 
-import type { Device, DeviceList, MachineDevices, ProviderReport } from '../../native/index.js'
+import type { Device, DeviceList, MachineDevices, ProviderReport } from '../../internal.js'
 
 export interface Found {
   /** CUDA_VISIBLE_DEVICES; null if unset. */

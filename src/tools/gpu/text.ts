@@ -1,6 +1,6 @@
 /** The report as text. Pure. */
 
-import { printable } from '../../cli/output.js'
+import { printable } from '../../internal.js'
 import { cudaOf, type GpuReport } from './report.js'
 
 const COLUMN = 14

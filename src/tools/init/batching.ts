@@ -3,10 +3,7 @@
  * gain. The last two are tried, in the server that the model is loaded into.
  */
 
-import type { InferResult, Model, Server } from '../../index.js'
-import { ServerError } from '../../native/index.js'
-import { plainReason } from '../../repository/index.js'
-import type { OnnxFile } from '../../repository/onnx_file.js'
+import { ServerError, plainReason, type InferResult, type Model, type OnnxFile, type Server } from '../../internal.js'
 import { datatypeOf, elementsOf, generated, isFloat, newRandom, numbersOf, type InputTensor } from '../generated.js'
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
 

@@ -5,7 +5,7 @@
  * shell generates long tensors at run time, since an argument of a command is limited (128 KiB on Linux).
  */
 
-import { shellWord } from '../../config/shell_word.js'
+import { shellWord } from '../../internal.js'
 import { datatypeOf, elementsOf } from '../generated.js'
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
 

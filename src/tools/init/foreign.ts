@@ -1,8 +1,7 @@
 /** Recognises models of other frameworks by file name, and names the commands that convert them. Pure. */
 
 import { basename, dirname } from 'node:path'
-import { BACKENDS, GRAPHDEF, KERAS, absentBackend } from '../../config/index.js'
-import { shellWord } from '../../config/shell_word.js'
+import { BACKENDS, GRAPHDEF, KERAS, absentBackend, shellWord } from '../../internal.js'
 
 const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: string, onnx: string) => string])[] = [
   [

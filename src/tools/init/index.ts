@@ -7,16 +7,27 @@
 
 import { readdirSync, statSync } from 'node:fs'
 import { basename, dirname, extname, join, relative, resolve } from 'node:path'
-import type { Server } from '../../index.js'
-import { BACKENDS, DEFAULT_MAX_BATCH_SIZE, backendRow } from '../../config/index.js'
-import { invocation } from '../../config/invocation.js'
-import { shellWord } from '../../config/shell_word.js'
-import { ServerError } from '../../native/index.js'
-import { lookAt, plainReason, requireSafeName, whyNoWeights } from '../../repository/index.js'
-import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../../cli/arguments.js'
+import {
+  BACKENDS,
+  CommandError,
+  DEFAULT_MAX_BATCH_SIZE,
+  ServerError,
+  backendRow,
+  commandNamed,
+  invocation,
+  lookAt,
+  plainReason,
+  printable,
+  readArguments,
+  requireSafeName,
+  shellWord,
+  usageOf,
+  whyNoWeights,
+  type CommandArguments,
+  type Server,
+} from '../../internal.js'
 import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
 import { printFailure } from '../failure.js'
-import { printable } from '../../cli/output.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { batchedConfig, tryBatches, whyNotByGraph, type Batching } from './batching.js'
 import {

@@ -20,9 +20,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { dirname, join, relative, resolve, sep } from 'node:path'
-import { isInModel } from '../../native/index.js'
-import { CommandError } from '../../cli/arguments.js'
-import { shown } from '../../cli/output.js'
+import { CommandError, isInModel, shown } from '../../internal.js'
 
 /** A file of the model: its source or its text, and its path below the model's directory. */
 export type ModelFile = { to: string } & ({ from: string } | { text: string })

@@ -2,12 +2,19 @@
 
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { TEXT_FILES, parsePbtxt } from '../../config/index.js'
-import { shellWord } from '../../config/shell_word.js'
-import type { TextFolder } from '../../native/contract.js'
-import { ServerError } from '../../native/index.js'
-import { ownCode, plainReason, runPython, textFolderOf, userPython } from '../../repository/index.js'
-import { CommandError } from '../../cli/arguments.js'
+import {
+  CommandError,
+  ServerError,
+  TEXT_FILES,
+  ownCode,
+  parsePbtxt,
+  plainReason,
+  runPython,
+  shellWord,
+  textFolderOf,
+  userPython,
+  type TextFolder,
+} from '../../internal.js'
 import { quoted } from './config_text.js'
 import { jsonExample, type Example } from './example.js'
 import { isFile, type ModelFile } from './place.js'

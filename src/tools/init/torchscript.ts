@@ -1,6 +1,6 @@
 /** Asks the interpreter that will serve a TorchScript file for the names in it. */
 
-import { askPython, ownCode } from '../../repository/index.js'
+import { askPython, ownCode } from '../../internal.js'
 
 /** A tensor of the file: its name, and whether it is a list of strings. */
 export type NamedTensor = readonly [name: string, isStrings: boolean]

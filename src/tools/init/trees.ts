@@ -1,7 +1,7 @@
 /** Reads files of trees: the `model_type` of the backend `fil`, and whether the objective is that of a classifier. */
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
-import { backendRow } from '../../config/index.js'
+import { backendRow } from '../../internal.js'
 
 export interface TreesFile {
   /** Value of the parameter `model_type`. */

@@ -1,7 +1,7 @@
 /** Reads the `model.json` of vLLM's backend: the arguments of its engine. */
 
 import { statSync } from 'node:fs'
-import { readRegularFile } from '../../config/index.js'
+import { readRegularFile } from '../../internal.js'
 import { jsonExample, type Example } from './example.js'
 
 /** Larger files are no arguments. */

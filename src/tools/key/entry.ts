@@ -1,9 +1,7 @@
 /** The entry of a key in a keys file, made from the options of the command. Pure. */
 
 import { createHash } from 'node:crypto'
-import { bytesOf } from '../../cli/parse.js'
-import { nearest } from '../../config/suggest.js'
-import { CommandError, type CommandArguments } from '../../cli/arguments.js'
+import { CommandError, bytesOf, nearest, type CommandArguments } from '../../internal.js'
 
 export interface Entry {
   name: string

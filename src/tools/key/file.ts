@@ -1,7 +1,7 @@
 /** Adds an entry to a keys file in one step: a server that reads it meanwhile sees the old file or the new one. */
 
 import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs'
-import { CommandError } from '../../cli/arguments.js'
+import { CommandError } from '../../internal.js'
 import { replaceFile } from '../replace.js'
 import type { Entry } from './entry.js'
 

@@ -6,8 +6,7 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { checkKeys } from '../../native/index.js'
-import { CommandError, commandNamed, readArguments, usageOf } from '../../cli/arguments.js'
+import { CommandError, checkKeys, commandNamed, readArguments, usageOf } from '../../internal.js'
 import { printFailure } from '../failure.js'
 import { entryOf, givenKey, inOptions, misreadScopes, requireFuture, type Entry } from './entry.js'
 import { addEntry } from './file.js'

@@ -1,11 +1,7 @@
 /** `nereid new backend`: writes the smallest backend for Triton's C API, what builds it, a model and a test. */
 
 import { basename, join } from 'node:path'
-import { isBuiltIn } from '../../config/index.js'
-import { invocation } from '../../config/invocation.js'
-import { shellWord } from '../../config/shell_word.js'
-import { ROOT } from '../../native/locate.js'
-import { CommandError, type CommandArguments } from '../../cli/arguments.js'
+import { CommandError, ROOT, invocation, isBuiltIn, shellWord, type CommandArguments } from '../../internal.js'
 import { Staging, type ModelFile } from '../init/place.js'
 import { backendFiles, type BackendLanguage } from './backend_templates.js'
 import { installHint } from './install_hint.js'

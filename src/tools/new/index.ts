@@ -4,9 +4,7 @@
  */
 
 import { join } from 'node:path'
-import { shellWord } from '../../config/shell_word.js'
-import { ROOT } from '../../native/locate.js'
-import { CommandError, commandNamed, readArguments, usageOf } from '../../cli/arguments.js'
+import { CommandError, ROOT, commandNamed, readArguments, shellWord, usageOf } from '../../internal.js'
 import { printFailure } from '../failure.js'
 import { make, requireUrlName } from '../init/index.js'
 import { makeBackend } from './backend.js'

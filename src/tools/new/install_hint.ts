@@ -2,8 +2,7 @@
 
 import { createRequire } from 'node:module'
 import { join, resolve } from 'node:path'
-import { shellWord } from '../../config/shell_word.js'
-import { ROOT } from '../../native/locate.js'
+import { ROOT, shellWord } from '../../internal.js'
 
 /** Lines after the command of a test below `out`; none if the package is installed above it. */
 export function installHint(out: string): string[] {

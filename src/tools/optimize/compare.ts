@@ -1,6 +1,6 @@
 /** Compares the outputs of two models for the same requests. Pure. */
 
-import type { Tensor } from '../../index.js'
+import type { Tensor } from '../../internal.js'
 import { isFloat, numbersOf } from '../generated.js'
 
 export type Output = Pick<Tensor, 'name' | 'datatype' | 'shape' | 'data'>

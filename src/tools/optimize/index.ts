@@ -6,20 +6,34 @@
 
 import { existsSync, mkdirSync, readFileSync, readdirSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join, relative, resolve } from 'node:path'
-import { backendRow, completeConfig, readConfig, selectVersions } from '../../config/index.js'
-import { invocation } from '../../config/invocation.js'
-import { shellWord } from '../../config/shell_word.js'
-import type { Model, Server as RunningServer } from '../../index.js'
-import { ServerError } from '../../native/index.js'
-import { lookAt, plainReason, textFolderOf } from '../../repository/index.js'
-import { onnxPath } from '../../repository/graph_io.js'
-import { findVersions } from '../../repository/versions.js'
-import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../../cli/arguments.js'
+import {
+  CommandError,
+  ServerError,
+  backendRow,
+  commandNamed,
+  completeConfig,
+  counted,
+  findVersions,
+  invocation,
+  lookAt,
+  onnxPath,
+  plainReason,
+  printable,
+  readArguments,
+  readConfig,
+  selectVersions,
+  shellWord,
+  shown,
+  textFolderOf,
+  usageOf,
+  type CommandArguments,
+  type Model,
+  type Server as RunningServer,
+} from '../../internal.js'
 import { unreadableCloud, unwritableCloud } from '../check/cloud.js'
 import { printFailure } from '../failure.js'
 import type { ModelIoConfig } from '../init/model_io.js'
 import { filesBelow, isFile, Staging } from '../init/place.js'
-import { counted, printable, shown } from '../../cli/output.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { Comparison, type Similarity } from './compare.js'
 import { generatedRequests, named, readRequests, type Request, type Requests } from './inputs.js'

@@ -3,14 +3,18 @@
  * texts, or generated. The file is not trusted: its size, requests and values are limited and checked.
  */
 
-import { readRegularFile } from '../../config/index.js'
-import type { TensorData } from '../../index.js'
-import { DATATYPES, type Datatype } from '../../native/datatypes.js'
-import { CommandError } from '../../cli/arguments.js'
+import {
+  CommandError,
+  DATATYPES,
+  printable,
+  readRegularFile,
+  shown,
+  type Datatype,
+  type TensorData,
+} from '../../internal.js'
 import { datatypeOf, elementsOf, generated, newRandom, type InputTensor } from '../generated.js'
 import { shapeOf } from '../init/example.js'
 import type { ModelIoConfig } from '../init/model_io.js'
-import { printable, shown } from '../../cli/output.js'
 
 /** Inputs of one request, by name. */
 export type Request = Record<string, InputTensor>

@@ -2,8 +2,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { ownCode, runPython, userPython } from '../../repository/index.js'
-import { CommandError } from '../../cli/arguments.js'
+import { CommandError, ownCode, runPython, userPython } from '../../internal.js'
 import type { Request } from './inputs.js'
 
 const SCRIPT = ownCode('onnxruntime', 'nereid_onnx_int8.py')

@@ -1,6 +1,6 @@
 /** Rates and processor time of two models, in slices one after the other, so that a noisy machine meets both. */
 
-import type { Model } from '../../index.js'
+import type { Model } from '../../internal.js'
 import type { Request } from './inputs.js'
 
 const ROUNDS = 3

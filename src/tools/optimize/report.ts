@@ -1,6 +1,6 @@
 /** Texts that `nereid optimize` prints, and writes into the configuration. Pure. */
 
-import { printable } from '../../cli/output.js'
+import { printable } from '../../internal.js'
 import type { Changes, Similarity } from './compare.js'
 import type { Int8 } from './int8.js'
 import type { Rate } from './measure.js'

@@ -4,11 +4,12 @@
  */
 
 import { readdir } from 'node:fs/promises'
-import { asServerError } from '../../native/errors.js'
-import { Stores, type RepositorySettings } from '../../repository/index.js'
-import { versionsToLoad } from '../../repository/versions.js'
-import { schemeOf } from '../../stores/client.js'
-import { Limit, eachOf } from '../../stores/limit.js'
+import { asServerError } from '../native/errors.js'
+import { schemeOf } from '../stores/client.js'
+import { Limit, eachOf } from '../stores/limit.js'
+import type { RepositorySettings } from './settings.js'
+import { Stores } from './stores.js'
+import { versionsToLoad } from './versions.js'
 
 export type Downloads = Awaited<ReturnType<typeof download>>
 

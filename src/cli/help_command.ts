@@ -1,9 +1,9 @@
 /** `nereid help`: an overview that fits a screen, and a page for each topic and command, made from the tables. */
 
-import { COMMANDS, type Command } from '../../cli/commands.js'
-import { FLAGS, TOPICS, type Flag } from '../../cli/flags.js'
-import { usageOf } from '../../cli/arguments.js'
-import { describe, groupLines, helpText, placeholder, wrap } from '../../cli/help.js'
+import { COMMANDS, type Command } from './commands.js'
+import { FLAGS, TOPICS, type Flag } from './flags.js'
+import { usageOf } from './arguments.js'
+import { describe, groupLines, helpText, placeholder, wrap } from './help.js'
 
 /** Flags of most command lines; topics have the others. */
 const USUAL = ['model-repository', 'http-port', 'grpc-port', 'metrics-port', 'log-verbose', 'config', 'version']
