@@ -331,7 +331,7 @@ impl Runner {
         Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
     }
 
-    /// See [`Transport::write_stack`](crate::transport::Transport::write_stack).
+    /// See [`Transport::write_stack`].
     pub(crate) fn write_stack(&self) -> bool {
         self.transport.write_stack(self.kind == RunnerKind::StubProcess)
     }
