@@ -6,7 +6,7 @@ import type { Report } from './named_files.js'
 export function warnOfQuestionable(config: ModelConfig, report: Report): void {
   for (const { count } of config.instanceGroup) {
     if (count >= 0) continue
-    const text = `instance group with count: ${count}: it gets the default, as if count were left out`
+    const text = `instance group with count: ${count}: the default count is used`
     report(text, { field: 'count', value: String(count) })
   }
   warnOfTwice('instance group', config.instanceGroup, report)

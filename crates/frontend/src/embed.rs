@@ -318,7 +318,7 @@ impl EmbeddedHttp {
                                 body
                             }
                             Some(EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) => {
-                                return self.report(call, Err(Error::internal("events were asked for before a body")));
+                                return self.report(call, Err(Error::internal("events were requested before a body")));
                             }
                             _ => return,
                         }

@@ -24,7 +24,7 @@ pub struct ClientCall {
     pub unsent: Bytes,
     /// Bytes that the server lets us send on this stream.
     pub window: i64,
-    /// Body of the answer, where somebody looks at it; of a stream what is incomplete.
+    /// Body of the response, where somebody looks at it; of a stream what is incomplete.
     pub answer: Vec<u8>,
     /// Bytes of the answer, and those that were not given back to the window of an open stream.
     pub received: u64,

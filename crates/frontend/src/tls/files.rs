@@ -219,7 +219,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let found = fs::metadata(path).map_err(failed)?;
     if !found.is_file() || found.len() > TLS_FILE_BYTES_MAX {
         let path = path.display();
-        return Err(Error::invalid(format!("{path} is no file of at most {TLS_FILE_BYTES_MAX} bytes")));
+        return Err(Error::invalid(format!("{path} is not a file of at most {TLS_FILE_BYTES_MAX} bytes")));
     }
     fs::read(path).map_err(failed)
 }
