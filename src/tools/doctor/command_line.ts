@@ -14,7 +14,7 @@ import {
 import type { FactName } from './facts.js'
 import type { Findings, Located } from './findings.js'
 import { serverAt } from './programs.js'
-import { ShellError, shellCommands } from './shell.js'
+import { commandsAt, lineOf } from './shell.js'
 
 /** Words of one command line that are read. */
 export const ARGUMENTS_MAX = 1000
@@ -65,23 +65,14 @@ function backendConfig(value: string | null): FactName | null {
   return meant !== null && absentBackend(meant) !== null ? 'backends' : null
 }
 
-/** The command in `sh -c '…'` that starts a server; null if the words are no such call or its script starts none. */
-export function inShell(argv: readonly Located[], depth = 0): Located[] | null {
-  const shell = argv.findIndex(({ text }) => /(?:^|\/)(?:ba|da|z|k)?sh$/.test(text))
-  const option = shell < 0 ? -1 : argv.findIndex(({ text }, i) => i > shell && /^-[a-z]*c$/.test(text))
-  const script = option < 0 ? undefined : argv[option + 1]
-  if (script === undefined || depth > SHELLS_MAX) return null
-  for (const { words } of scriptOf(script)) {
-    if (serverAt(words) >= 0) return words
-    const inner = inShell(words, depth + 1)
-    if (inner !== null) return inner
-  }
-  return null
+/** The command in `sh -c '…'` that starts a server, or the words themselves. */
+export function inShell(argv: readonly Located[]): readonly Located[] {
+  return commandsOf(argv).find((words) => serverAt(words) >= 0) ?? argv
 }
 
 /** Arguments of the server in a command such as `tritonserver …` or `sh -c '…'`; null if it starts none. */
 export function serverArguments(argv: readonly Located[]): Located[] | null {
-  const words = inShell(argv) ?? argv
+  const words = inShell(argv)
   const at = serverAt(words)
   if (at < 0) return null
   const args = words.slice(at + 1)
@@ -94,21 +85,19 @@ export function serverArguments(argv: readonly Located[]): Located[] | null {
 export function judgeInstalls(commands: readonly (readonly Located[])[], findings: Findings): void {
   for (const words of commands) {
     const [first] = words
-    const subject = words.map(({ text }) => text).join(' ')
+    const subject = lineOf(words)
     if (first === undefined) continue
-    if (INSTALLS_PACKAGES.test(subject)) {
-      findings.add(
+    if (installsPackages(words)) {
+      findings.same(
         first.at,
         subject,
-        'same',
         'packages for Python models, at each start: it needs the network, and a writable file system; RUN pip ' +
           'install in an image of your own does it once',
       )
     } else if (/^(?:sudo )?(?:apt|apt-get|apk|yum|dnf) /.test(subject)) {
-      findings.add(
+      findings.change(
         first.at,
         subject,
-        'change',
         'the image runs as a user without rights: install it in an image of your own, with USER root before ' +
           'and USER 1000 after it',
       )
@@ -116,8 +105,10 @@ export function judgeInstalls(commands: readonly (readonly Located[])[], finding
   }
 }
 
-/** Commands that install Python packages. */
-export const INSTALLS_PACKAGES =
+/** True for a command that installs Python packages. */
+export const installsPackages = (words: readonly Located[]): boolean => INSTALLS_PACKAGES.test(lineOf(words))
+
+const INSTALLS_PACKAGES =
   /^(?:sudo )?(?:\S+ -m )?(?:\S*\/)?(?:pip[\d.]*|uv pip|uv|conda|mamba|poetry) (?:\S+ )*?(?:install|sync|add)\b/
 
 /** The commands of `sh -c`, or the words as one command. */
@@ -126,39 +117,21 @@ export function commandsOf(argv: readonly Located[], depth = 0): Located[][] {
   const option = shell < 0 ? -1 : argv.findIndex(({ text }, i) => i > shell && /^-[a-z]*c$/.test(text))
   const script = option < 0 ? undefined : argv[option + 1]
   if (script === undefined || depth > SHELLS_MAX) return [[...argv]]
-  return scriptOf(script).flatMap(({ words }) => commandsOf(words, depth + 1))
+  return commandsAt(script.text, script.at).flatMap((words) => commandsOf(words, depth + 1))
 }
 
 /** Judges programs of Triton's image that Nereid's image lacks or has elsewhere. */
 export function judgePrograms(argv: readonly Located[], findings: Findings, hasBusybox: boolean): void {
-  for (const { text, at, written } of argv) {
-    if (hasBusybox && /^(?:\/(?:usr\/)?bin\/)?bash$/.test(text)) {
-      findings.add(at, text, 'change', 'is not in the image: write sh')
-      findings.replace(at, written ?? text, text.replace('bash', 'sh'))
-      continue
+  for (const { text, at, written = text } of argv) {
+    const change = (advice: string, to: string): void => {
+      findings.change(at, text, advice)
+      findings.replace(at, written, to)
     }
-    if (/^\/opt\/nvidia\/\S*entrypoint\S*$/.test(text)) {
-      findings.add(at, text, 'change', 'is a program of that image: leave it out')
-      findings.replace(at, written ?? text, '')
-    } else if (/^\/\S*\/tritonserver$/.test(text) && text !== '/opt/tritonserver/bin/tritonserver') {
-      findings.add(at, text, 'change', 'is on PATH: write tritonserver')
-      findings.replace(at, written ?? text, 'tritonserver')
-    }
-  }
-}
-
-function scriptOf(script: Located): { words: Located[] }[] {
-  try {
-    return shellCommands(script.text, new Map(), script.at.line).map(({ words }) => ({
-      words: words.map(({ text, line, isOpen }) => ({
-        text,
-        isOpen,
-        at: { path: script.at.path, line: script.at.line === 0 ? 0 : line },
-      })),
-    }))
-  } catch (error) {
-    if (error instanceof ShellError) return []
-    throw error
+    if (hasBusybox && /^(?:\/(?:usr\/)?bin\/)?bash$/.test(text))
+      change('is not in the image: write sh', text.replace('bash', 'sh'))
+    else if (/^\/opt\/nvidia\/\S*entrypoint\S*$/.test(text)) change('is a program of that image: leave it out', '')
+    else if (/^\/\S*\/tritonserver$/.test(text) && text !== '/opt/tritonserver/bin/tritonserver')
+      change('is on PATH: write tritonserver', 'tritonserver')
   }
 }
 
@@ -172,7 +145,7 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
     if (arg === undefined) break
     const { text, at } = arg
     if (i >= ARGUMENTS_MAX) {
-      findings.add(at, text, 'change', `the command line has ${args.length} words: at most ${ARGUMENTS_MAX} are read`)
+      findings.change(at, text, `the command line has ${args.length} words: at most ${ARGUMENTS_MAX} are read`)
       break
     }
     const equals = text.indexOf('=')
@@ -180,27 +153,21 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
     if (!text.startsWith('--') || text === '--') {
       // The value comes from a shell and is unknown.
       if (arg.isOpen) {
-        findings.add(at, text, 'same', 'is known only at run time; check its value then')
+        findings.same(at, text, 'is known only at run time; check its value then')
         kept.push(text)
-      } else findings.add(at, text, 'change', 'is not an option of the server: leave it out')
+      } else findings.change(at, text, 'is not an option of the server: leave it out')
       continue
     }
-    let flag: Flag
-    try {
-      flag = findFlag(name)
-    } catch (error) {
-      if (!(error instanceof OptionError)) throw error
-      const near = /did you mean '--([^']+)'/.exec(error.message)?.[1]
-      findings.add(at, text, 'change', `${error.message}${near === undefined ? '; leave it out' : ''}`)
+    const flag = tried(() => findFlag(name))
+    if (flag instanceof OptionError) {
+      const near = /did you mean '--([^']+)'/.exec(flag.message)?.[1]
+      findings.change(at, text, `${flag.message}${near === undefined ? '; leave it out' : ''}`)
       const fixed = near === undefined ? '' : `--${near}${equals < 0 ? '' : text.slice(equals)}`
       findings.replace(at, text, fixed)
-      const next = args[i + 1]
-      const hasValue = equals < 0 && next !== undefined && !next.text.startsWith('--')
-      if (fixed !== '') kept.push(fixed)
-      if (hasValue) {
-        if (fixed !== '') kept.push(next.text)
-        i += 1
-      }
+      const next = equals < 0 ? args[i + 1]?.text : undefined
+      const value = next === undefined || next.startsWith('--') ? [] : [next]
+      if (fixed !== '') kept.push(fixed, ...value)
+      i += value.length
       continue
     }
     let value = equals < 0 ? null : { ...arg, text: text.slice(equals + 1) }
@@ -215,8 +182,12 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
     last = words.length > 1 ? value : arg
     if (flag.name === 'model-repository' && value !== null) repositories.push(value)
   }
-  if (args.every((arg) => !arg.isOpen) && repositories.length > 0)
-    judgeTogether(kept, args[0]?.at ?? { path: '', line: 0 }, findings)
+  const [first] = args
+  if (first !== undefined && args.every((arg) => !arg.isOpen) && repositories.length > 0) {
+    // The rules between flags, as at a start.
+    const together = tried(() => resolveSettings(parseArguments(kept), {}))
+    if (together instanceof OptionError) findings.change(first.at, 'the options together', reasonOf(together))
+  }
   return { kept, repositories, last }
 }
 
@@ -231,14 +202,10 @@ function judgeFlag(
   const { at } = arg
   const subject = words.join(' ')
   const isOpen = arg.isOpen || value?.isOpen === true
-  if (!isOpen) {
-    try {
-      parseArguments(words)
-    } catch (error) {
-      if (!(error instanceof OptionError)) throw error
-      findings.add(at, subject, 'change', error.message.replace(/^Bad option: [^\n]*\n/, ''))
-      return false
-    }
+  const parsed = isOpen ? null : tried(() => parseArguments(words))
+  if (parsed instanceof OptionError) {
+    findings.change(at, subject, reasonOf(parsed))
+    return false
   }
   const name = Object.hasOwn(SPECIAL, flag.name)
     ? (SPECIAL[flag.name]?.(isOpen ? null : (value?.text ?? null)) ?? null)
@@ -251,17 +218,20 @@ function judgeFlag(
     return !isRemoved && name !== 'storage'
   }
   if (flag.state === 'accepted') findings.fact(at, subject, 'noEffect')
-  else if (flag.group === 'Deprecated') findings.add(at, subject, 'same', `works. ${flag.meaning}`)
-  else findings.add(at, subject, 'same', isOpen ? 'its value is known only at run time' : '')
+  else if (flag.group === 'Deprecated') findings.same(at, subject, `works. ${flag.meaning}`)
+  else findings.same(at, subject, isOpen ? 'its value is known only at run time' : '')
   return true
 }
 
-/** Applies the rules between flags, as a start does. */
-function judgeTogether(kept: readonly string[], at: Located['at'], findings: Findings): void {
+/** What a call returns, or the mistake in its options. */
+export function tried<T>(read: () => T): T | OptionError {
   try {
-    resolveSettings(parseArguments(kept), {})
+    return read()
   } catch (error) {
-    if (!(error instanceof OptionError)) throw error
-    findings.add(at, 'the options together', 'change', error.message.replace(/^Bad option: [^\n]*\n/, ''))
+    if (error instanceof OptionError) return error
+    throw error
   }
 }
+
+/** The text of a mistake without the usage of the server. */
+const reasonOf = ({ message }: OptionError): string => message.replace(/^Bad option: [^\n]*\n/, '')

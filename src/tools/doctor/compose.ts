@@ -1,11 +1,10 @@
 /** Reads the services of a compose file. */
 
-import type { Findings, Located } from './findings.js'
+import { isOpen, type Findings, type Located } from './findings.js'
 import { judgePort, placed, shortMount } from './docker.js'
-import type { Launch } from './launch.js'
-import { isTriton } from './launch.js'
+import { assigned, isTriton, launchAt, type Launch } from './launch.js'
 import { serverAt } from './programs.js'
-import { ShellError, shellCommands } from './shell.js'
+import { commandsAt } from './shell.js'
 import type { Yaml } from './yaml.js'
 
 /** Substitutes variables with their defaults, as Compose does; one without a default stays as it is written. */
@@ -15,81 +14,58 @@ function expanded(node: Yaml | null): Located | null {
   const text = located.text
     .replaceAll(/\$\{([A-Za-z_]\w*):?-([^}]*)\}/g, (_, _name, fallback: string) => fallback)
     .replaceAll('$$', '$')
-  return { ...located, text, isOpen: /\$[({A-Za-z]|\{\{/.test(text), written: located.text }
+  return { ...located, text, isOpen: isOpen(text), written: located.text }
 }
+
+const expandedText = (node: Yaml | null): string => expanded(node)?.text ?? ''
 
 /** A command as a list, or as a line that is split like a shell does. */
 function argv(node: Yaml | null): Located[] {
-  if (node === null) return []
-  if (node.isList) return node.items().flatMap((item) => expanded(item) ?? [])
+  if (node?.isList === true) return node.items().flatMap((item) => expanded(item) ?? [])
   const line = expanded(node)
   if (line === null) return []
-  try {
-    const commands = shellCommands(line.text.replaceAll(/\s*\n\s*/g, ' '), new Map(), line.at.line).map(({ words }) =>
-      words.map(({ text, isOpen }) => ({ text, isOpen, at: line.at })),
-    )
-    return commands.find((words) => serverAt(words) >= 0) ?? commands.flat()
-  } catch (error) {
-    if (error instanceof ShellError) return []
-    throw error
-  }
+  const commands = commandsAt(line.text.replaceAll(/\s*\n\s*/g, ' '), line.at)
+  return commands.find((words) => serverAt(words) >= 0) ?? commands.flat()
 }
 
-export function readCompose(
-  root: Yaml,
-  directory: string,
-  findings: Findings,
-): { launch: Launch; judge: () => void }[] {
-  const found: { launch: Launch; judge: () => void }[] = []
-  for (const [name, service] of root.get('services')?.entries() ?? []) {
+export function readCompose(root: Yaml, directory: string, findings: Findings): Launch[] {
+  return root.entries('services').flatMap(([name, service]) => {
     const launch: Launch = {
-      at: service.at,
-      name: `service ${name}`,
+      ...launchAt(service.at, `service ${name}`, directory),
       image: expanded(service.get('image')),
       argv: [...argv(service.get('entrypoint')), ...argv(service.get('command'))],
-      env: [],
-      mounts: [],
-      directory,
       checksHealth: service.get('healthcheck') === null,
+      gpus:
+        service.entries().some(([key, node]) => givesGpus(key, node)) ||
+        service.get('deploy', 'resources', 'reservations', 'devices') !== null,
+      judge: () => judgeService(service, findings),
     }
     if (!isTriton(launch)) {
-      findings.add(service.at, `service ${name}`, 'same', 'is not Triton: not changed')
-      continue
+      findings.same(service.at, launch.name, 'is not Triton: not changed')
+      return []
     }
-    launch.gpus =
-      service.entries().some(([key, node]) => givesGpus(key, node)) ||
-      service.find('deploy', 'resources', 'reservations', 'devices') !== null
-    readEnvironment(service.get('environment'), launch)
-    for (const volume of service.get('volumes')?.items() ?? []) {
-      const text = expanded(volume)?.text ?? ''
-      if (volume.map() === null) launch.mounts.push(shortMount(text, volume.at, directory))
-      else {
-        const source = expanded(volume.get('source'))?.text ?? ''
-        launch.mounts.push({
-          ...(volume.get('type')?.text() === 'bind' ? placed(source, directory) : { source: null }),
-          target: expanded(volume.get('target'))?.text ?? '',
-          at: volume.at,
-        })
-      }
-    }
-    found.push({ launch, judge: () => judgeService(service, findings) })
-  }
-  return found
+    readEnvironment(service, launch)
+    readVolumes(service, launch)
+    return launch
+  })
 }
 
-function readEnvironment(node: Yaml | null, launch: Launch): void {
-  for (const item of node?.items() ?? []) {
-    const text = expanded(item)?.text ?? ''
-    const equals = text.indexOf('=')
-    launch.env.push({
-      name: equals < 0 ? text : text.slice(0, equals),
-      value: equals < 0 ? null : text.slice(equals + 1),
-      at: item.at,
-      without: item.removal(item.text()),
-    })
+function readVolumes(service: Yaml, { mounts, directory }: Launch): void {
+  for (const volume of service.items('volumes')) {
+    if (volume.entries().length === 0) mounts.push(shortMount(expandedText(volume), volume.at, directory))
+    else {
+      const isBound = volume.text('type') === 'bind'
+      const source = isBound ? placed(expandedText(volume.get('source')), directory) : { source: null }
+      mounts.push({ ...source, target: expandedText(volume.get('target')), at: volume.at })
+    }
   }
-  for (const [name, value] of node?.entries() ?? [])
-    launch.env.push({
+}
+
+function readEnvironment(service: Yaml, { env }: Launch): void {
+  for (const item of service.items('environment'))
+    env.push({ ...assigned(expandedText(item)), at: item.at, without: item.removal(item.text()) })
+  for (const [name, value] of service.entries('environment'))
+    env.push({
       name,
       value: expanded(value)?.text ?? null,
       at: value.at,
@@ -98,25 +74,10 @@ function readEnvironment(node: Yaml | null, launch: Launch): void {
 }
 
 /** Members of a service without effect on the server. */
-const PLAIN = new Set([
-  'container_name',
-  'restart',
-  'networks',
-  'depends_on',
-  'labels',
-  'logging',
-  'profiles',
-  'hostname',
-  'stdin_open',
-  'tty',
-  'user',
-  'working_dir',
-  'extra_hosts',
-  'env_file',
-  'secrets',
-  'configs',
-  'stop_signal',
-])
+const PLAIN = new Set(
+  `container_name restart networks depends_on labels logging profiles hostname stdin_open tty user working_dir
+  extra_hosts env_file secrets configs stop_signal`.split(/\s+/),
+)
 
 /** True if a member of a service gives it GPUs. */
 const givesGpus = (key: string, node: Yaml): boolean =>
@@ -126,50 +87,30 @@ function judgeService(service: Yaml, findings: Findings): void {
   for (const [key, node] of service.entries()) {
     const subject = `${key}: ${node.text() ?? ''}`.trim()
     if (key === 'ports') {
-      for (const port of node.items())
-        judgePort(
-          expanded(port.get('target') ?? port)?.text ?? '',
-          `port ${expanded(port)?.text ?? port.get('target')?.text() ?? ''}`,
-          port.at,
-          findings,
-        )
+      for (const port of node.items()) {
+        const target = expandedText(port.get('target') ?? port)
+        judgePort(target, `port ${expandedText(port) || target}`, port.at, findings)
+      }
     } else if (key === 'shm_size' || key === 'ipc') findings.fact(node.at, subject, 'shmSize')
     else if (key === 'ulimits') findings.fact(node.at, 'ulimits', 'ulimits')
     else if (givesGpus(key, node)) findings.fact(node.at, subject, 'gpu')
     else if (key === 'deploy') judgeDeploy(node, findings)
     else if (key === 'healthcheck') judgeHealth(node, findings)
-    else if (key === 'stop_grace_period')
-      findings.add(node.at, subject, 'same', 'has to be longer than --exit-timeout-secs (30)')
-    else if (key === 'build')
-      findings.add(node.at, 'build', 'differs', 'its Dockerfile decides: run doctor on it as well')
-    else if (PLAIN.has(key)) findings.add(node.at, subject.replace(/:$/, ''), 'same', '')
+    else if (key === 'stop_grace_period') findings.fact(node.at, subject, 'gracePeriod')
+    else if (key === 'build') findings.differs(node.at, 'build', 'its Dockerfile decides: run doctor on it as well')
+    else if (PLAIN.has(key)) findings.same(node.at, subject.replace(/:$/, ''))
   }
 }
 
 function judgeDeploy(deploy: Yaml, findings: Findings): void {
-  const devices = deploy.find('resources', 'reservations', 'devices')
+  const devices = deploy.get('resources', 'reservations', 'devices')
   if (devices !== null) findings.fact(devices.at, 'deploy: devices', 'gpu')
-  if (deploy.get('replicas') !== null || deploy.find('resources', 'limits') !== null)
-    findings.add(deploy.at, 'deploy', 'same', '')
+  if (deploy.get('replicas') !== null || deploy.get('resources', 'limits') !== null) findings.same(deploy.at, 'deploy')
 }
 
 function judgeHealth(node: Yaml, findings: Findings): void {
-  const test = node.get('test')
-  const words =
-    test === null
-      ? ''
-      : (test.text() ??
-        test
-          .items()
-          .map((item) => item.text() ?? '')
-          .join(' '))
-  if (!/\bcurl\b/.test(words)) return findings.add(node.at, 'healthcheck', 'same', '')
-  findings.add(
-    test?.at ?? node.at,
-    `healthcheck: ${words}`,
-    'change',
-    'curl is not in the image: leave it out, the image checks /v2/health/ready itself',
-  )
-  const { lines } = node
-  if (lines !== null) findings.removeLines({ path: node.path, line: lines.from }, lines.through)
+  const words = node.text('test') ?? node.line('test')
+  if (!/\bcurl\b/.test(words)) return findings.same(node.at, 'healthcheck')
+  findings.fact(node.get('test')?.at ?? node.at, `healthcheck: ${words}`, 'healthCheck')
+  findings.apply(node.removal(null))
 }

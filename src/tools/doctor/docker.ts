@@ -2,7 +2,7 @@
 
 import { isAbsolute, resolve } from 'node:path'
 import type { At, Findings, Located } from './findings.js'
-import type { Launch, Mount } from './launch.js'
+import { assigned, launchAt, type Launch, type Mount } from './launch.js'
 
 /** Options of `docker run` without a value; all others have one. */
 const SWITCHES = new Set(
@@ -20,97 +20,70 @@ function dockerRunStart(words: readonly Located[]): number {
   return rest[0] === 'container' && (rest[1] === 'run' || rest[1] === 'create') ? at + 3 : -1
 }
 
-/** Reads the command and judges its options. Null if the words run no container. */
-export function readDockerRun(
-  words: readonly Located[],
-  directory: string,
-  findings: Findings,
-): { launch: Launch; judge: () => void } | null {
+interface Option {
+  name: string
+  value: Located | null
+  at: At
+  /** The option with its value, as in the file. */
+  written: string
+}
+
+function optionAt(words: readonly Located[], i: number, word: Located): Option {
+  const { text, at, written = text } = word
+  const equals = text.startsWith('--') ? text.indexOf('=') : -1
+  if (equals >= 0) return { name: text.slice(0, equals), value: { ...word, text: text.slice(equals + 1) }, at, written }
+  if (SWITCHES.has(text) || /^-[ditqP]{2,}$/.test(text)) return { name: text, value: null, at, written: text }
+  // Short options such as `-p8000:8000`.
+  const [, letter, joined = ''] = /^-([a-zA-Z])(.+)$/.exec(text) ?? []
+  if (letter !== undefined) return { name: `-${letter}`, value: { ...word, text: joined }, at, written: text }
+  const value = words[i + 1] ?? null
+  return { name: text, value, at, written: value === null ? text : `${text} ${value.written ?? value.text}` }
+}
+
+/** Reads the command. Null if the words run no container. */
+export function readDockerRun(words: readonly Located[], directory: string, findings: Findings): Launch | null {
   const start = dockerRunStart(words)
   const first = words[0]
   if (start < 0 || first === undefined) return null
-  const launch: Launch = {
-    at: first.at,
-    name: 'docker run',
-    image: null,
-    argv: [],
-    env: [],
-    mounts: [],
-    directory,
-    checksHealth: true,
-  }
-  const options: { name: string; value: Located | null; at: At; written: string[] }[] = []
+  const options: Option[] = []
   let i = start
-  for (; i < words.length; i += 1) {
-    const word = words[i]
-    if (word === undefined) break
-    if (isOptions(words, i)) {
-      findings.add(
+  for (let word = words[i]; word !== undefined; word = words[++i]) {
+    const isHidden = isOptions(words, i)
+    if (!isHidden && !word.text.startsWith('-')) break
+    if (isHidden)
+      findings.same(
         word.at,
         word.written ?? word.text,
-        'same',
         'options of docker run that are known only at run time; check them then',
       )
-      continue
-    }
-    if (!word.text.startsWith('-')) break
-    const equals = word.text.startsWith('--') ? word.text.indexOf('=') : -1
-    const name = equals < 0 ? word.text : word.text.slice(0, equals)
-    // Short options such as `-it`, `-p8000:8000`.
-    const short = /^-([a-zA-Z])(.+)$/.exec(word.text)
-    if (equals >= 0)
-      options.push({
-        name,
-        value: { ...word, text: word.text.slice(equals + 1) },
-        at: word.at,
-        written: [word.written ?? word.text],
-      })
-    else if (SWITCHES.has(name) || (short !== null && /^-[ditqP]+$/.test(name)))
-      options.push({ name, value: null, at: word.at, written: [word.text] })
-    else if (short !== null && !word.text.startsWith('--'))
-      options.push({
-        name: `-${short[1]}`,
-        value: { ...word, text: short[2] ?? '' },
-        at: word.at,
-        written: [word.text],
-      })
     else {
-      const value = words[i + 1] ?? null
-      options.push({
-        name,
-        value,
-        at: word.at,
-        written: value === null ? [word.text] : [word.text, value.written ?? value.text],
-      })
-      i += 1
+      const option = optionAt(words, i, word)
+      options.push(option)
+      if (option.value === words[i + 1]) i += 1
     }
   }
-  launch.image = words[i] ?? null
-  const entrypoint = options.find(({ name }) => name === '--entrypoint')?.value
-  launch.argv = [...(entrypoint === undefined || entrypoint === null ? [] : [entrypoint]), ...words.slice(i + 1)]
-  launch.gpus =
-    words.some(({ text }, at) => at < start && text.endsWith('nvidia-docker')) ||
-    options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
+  const entrypoint = options.find(({ name }) => name === '--entrypoint')?.value ?? null
+  const launch: Launch = {
+    ...launchAt(first.at, 'docker run', directory),
+    image: words[i] ?? null,
+    argv: [...(entrypoint === null ? [] : [entrypoint]), ...words.slice(i + 1)],
+    checksHealth: true,
+    judge: () => {
+      for (const option of options) judgeOption(option, findings)
+    },
+  }
+  const gpus =
+    words.slice(0, start).some(({ text }) => text.endsWith('nvidia-docker')) || options.some((one) => givesGpus(one))
   // Unknown options may give some.
-  if (!launch.gpus && words.slice(start, i).some((word) => isUnknown(word))) delete launch.gpus
+  if (gpus || !words.slice(start, i).some((word) => isUnknown(word))) launch.gpus = gpus
   for (const { name, value, at, written } of options) {
     if (value === null) continue
     if (name === '-v' || name === '--volume') launch.mounts.push(shortMount(value.text, at, directory))
     if (name === '--mount') launch.mounts.push(longMount(value.text, at, directory))
-    if (name === '-e' || name === '--env') {
-      const equals = value.text.indexOf('=')
-      launch.env.push({
-        name: equals < 0 ? value.text : value.text.slice(0, equals),
-        value: equals < 0 ? null : value.text.slice(equals + 1),
-        at,
-        without: [{ at, from: written.join(' '), to: '' }],
-      })
-    }
+    if (name === '-e' || name === '--env')
+      launch.env.push({ ...assigned(value.text), at, without: [{ at, from: written, to: '' }] })
   }
-  const judge = (): void => {
-    for (const { name, value, at, written } of options) judgeOption(name, value?.text ?? '', written, at, findings)
-  }
-  return { launch, judge }
+  return launch
 }
 
 /** True for a word of unknown content: `$ARGS`, `${ARGS[@]}`, `$(…)`, `<options>`. */
@@ -131,26 +104,29 @@ function isOptions(words: readonly Located[], at: number): boolean {
 }
 
 /** True if an option of `docker run` gives the container GPUs. */
-const givesGpus = (name: string, value: string): boolean =>
-  name === '--gpus' || (name === '--runtime' && value === 'nvidia') || (name === '--device' && /nvidia/.test(value))
+const givesGpus = ({ name, value }: Option): boolean =>
+  name === '--gpus' ||
+  (name === '--runtime' && value?.text === 'nvidia') ||
+  (name === '--device' && /nvidia/.test(value?.text ?? ''))
 
-function judgeOption(name: string, value: string, written: readonly string[], at: At, findings: Findings): void {
-  const subject = written.join(' ')
-  if (givesGpus(name, value)) {
-    findings.fact(at, subject, 'gpu')
-  } else if (name === '--shm-size' || name === '--ipc') findings.fact(at, subject, 'shmSize')
-  else if (name === '--ulimit') findings.fact(at, subject, 'ulimits')
-  else if (name === '-p' || name === '--publish') judgePort(value, subject, at, findings)
-  else if (name === '--env-file') findings.add(at, subject, 'same', 'its variables are not read here')
-  // Mounts and variables are judged where they matter.
-  else if (['-v', '--volume', '--mount', '-e', '--env', '--entrypoint'].includes(name)) return
-  else if (!/^-[dit]+$|^--(?:rm|detach|interactive|tty|name|init)$/.test(name)) findings.add(at, subject, 'same', '')
+/** Options that are judged with what they concern. */
+const JUDGED_ELSEWHERE = new Set(['-v', '--volume', '--mount', '-e', '--env', '--entrypoint'])
+
+function judgeOption(option: Option, findings: Findings): void {
+  const { name, value, at, written } = option
+  if (givesGpus(option)) findings.fact(at, written, 'gpu')
+  else if (name === '--shm-size' || name === '--ipc') findings.fact(at, written, 'shmSize')
+  else if (name === '--ulimit') findings.fact(at, written, 'ulimits')
+  else if (name === '-p' || name === '--publish') judgePort(value?.text ?? '', written, at, findings)
+  else if (name === '--env-file') findings.same(at, written, 'its variables are not read here')
+  else if (!JUDGED_ELSEWHERE.has(name) && !/^-[dit]+$|^--(?:rm|detach|interactive|tty|name|init)$/.test(name))
+    findings.same(at, written)
 }
 
 export function judgePort(text: string, subject: string, at: At, findings: Findings): void {
   const port = /(\d+)(?:\/\w+)?$/.exec(text)?.[1] ?? text
   const what: Readonly<Record<string, string>> = { '8000': 'HTTP', '8001': 'gRPC', '8002': 'metrics' }
-  findings.add(at, subject, 'same', what[port] ?? '')
+  findings.same(at, subject, what[port] ?? '')
 }
 
 /** Parses `HOST:CONTAINER[:ro]`, or `VOLUME:CONTAINER`. */
@@ -183,9 +159,7 @@ export function placed(source: string, directory: string): Pick<Mount, 'source' 
 }
 
 function longMount(text: string, at: At, directory: string): Mount {
-  const fields = new Map(
-    text.split(',').map((field) => [field.split('=')[0] ?? '', field.slice(field.indexOf('=') + 1)]),
-  )
+  const fields = new Map(text.split(',').map((field) => [assigned(field).name, assigned(field).value ?? field]))
   const source = fields.get('source') ?? fields.get('src') ?? ''
   const target = fields.get('target') ?? fields.get('dst') ?? fields.get('destination') ?? ''
   return { ...(fields.get('type') === 'bind' ? placed(source, directory) : { source: null }), target, at }

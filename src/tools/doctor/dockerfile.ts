@@ -2,12 +2,12 @@
 
 import { DockerfileParser } from 'dockerfile-ast'
 import { statIfAny } from '../../internal.js'
-import { INSTALLS_PACKAGES, judgeInstalls } from './command_line.js'
+import { installsPackages, judgeInstalls } from './command_line.js'
 import { Findings, type Edit, type Located } from './findings.js'
 import { backendOf, isClientImage } from './image.js'
-import { isTriton, type Launch } from './launch.js'
+import { isTriton, launchAt, type Launch } from './launch.js'
 import { serverAt } from './programs.js'
-import { ShellError, shellCommands, shellWords } from './shell.js'
+import { commandsAt, shellWords, unlessTooLong } from './shell.js'
 
 interface Instruction {
   name: string
@@ -41,28 +41,27 @@ function instructions(text: string): Instruction[] {
 }
 
 export function readDockerfile(text: string, path: string, directory: string, findings: Findings): Launch | null {
-  const variables = new Map<string, string>()
-  const words = (rest: string): string[] => {
-    try {
-      return shellWords(rest, variables)
-    } catch (error) {
-      if (error instanceof ShellError) return []
-      throw error
-    }
-  }
-  const found = stages(instructions(text), path, directory, words, variables)
+  const found = stages(instructions(text), { path, directory, variables: new Map() })
   const last = found.at(-1)
   if (last === undefined) return null
   // A stage before the last one can be built by its name.
   const chosen = isTriton(last.launch) ? last : found.findLast(({ launch }) => serverAt(launch.argv) >= 0)
   if (chosen === undefined) {
-    findings.add(last.launch.at, `image ${last.launch.image?.text ?? ''}`, 'same', 'is not Triton: not changed')
+    findings.same(last.launch.at, `image ${last.launch.image?.text ?? ''}`, 'is not Triton: not changed')
     return null
   }
   // Instructions of other stages do not build this image.
   if (!isClientImage(chosen.launch.image?.text ?? '')) findings.take(chosen.findings)
   return chosen.launch
 }
+
+interface File {
+  path: string
+  directory: string
+  variables: Map<string, string>
+}
+
+const wordsOf = (rest: string, { variables }: File): string[] => unlessTooLong(() => shellWords(rest, variables), [])
 
 interface Stage {
   launch: Launch
@@ -73,37 +72,31 @@ interface Stage {
 }
 
 /** The stages; one that begins with another inherits its contents. */
-function stages(
-  list: readonly Instruction[],
-  path: string,
-  directory: string,
-  words: (rest: string) => string[],
-  variables: Map<string, string>,
-): Stage[] {
+function stages(list: readonly Instruction[], file: File): Stage[] {
   const found: Stage[] = []
   const named = new Map<string, Stage>()
-  for (const instruction of list) {
-    const at = { path, line: instruction.line }
-    const { name, rest } = instruction
+  for (const { name, rest, line } of list) {
+    const at = { path: file.path, line }
     if (name === 'ARG') {
       const [, key = '', value = ''] =
-        /^([A-Za-z_]\w*)=(.*)$/s.exec(words(rest)[0] ?? rest.trim()) ?? /^([A-Za-z_]\w*)=(.*)$/s.exec(rest.trim()) ?? []
-      if (key !== '') variables.set(key, value)
+        /^([A-Za-z_]\w*)=(.*)$/s.exec(wordsOf(rest, file)[0] ?? rest.trim()) ??
+        /^([A-Za-z_]\w*)=(.*)$/s.exec(rest.trim()) ??
+        []
+      if (key !== '') file.variables.set(key, value)
       continue
     }
     if (name === 'FROM') {
       if (found.length >= STAGES_MAX) break
-      const [image = '', as = '', stage = ''] = words(rest).filter((word) => !word.startsWith('--'))
+      const [image = '', as = '', stage = ''] = wordsOf(rest, file).filter((word) => !word.startsWith('--'))
       const base = named.get(image)
       const written = rest.match(/(?:<[^<>]*>|\S)+/g)?.find((word) => !word.startsWith('--')) ?? image
-      const next = stageOf(base, { text: image, at, isOpen: /[$<]/.test(image), written }, directory)
+      const next = stageOf(base, { text: image, at, isOpen: /[$<]/.test(image), written }, file.directory)
       if (as.toLowerCase() === 'as') named.set(stage, next)
       found.push(next)
       continue
     }
     const stage = found.at(-1)
-    if (stage === undefined) continue
-    readInstruction(instruction, stage, path, directory, words, variables)
+    if (stage !== undefined) readInstruction({ name, rest, line }, stage, file)
   }
   for (const { launch, entrypoint, command } of found) launch.argv = [...entrypoint, ...command]
   return found
@@ -112,87 +105,63 @@ function stages(
 function stageOf(base: Stage | undefined, image: Located, directory: string): Stage {
   const findings = new Findings()
   if (base !== undefined) findings.take(base.findings)
-  const { image: first = image, env = [], mounts = [], wantsPython = false } = base?.launch ?? {}
+  const { image: first, env = [], mounts = [], wantsPython = false } = base?.launch ?? {}
   const of = first ?? image
   const launch: Launch = {
-    at: of.at,
-    name: 'Dockerfile',
+    ...launchAt(of.at, 'Dockerfile', directory),
     image: of,
-    argv: [],
     env: [...env],
     mounts: [...mounts],
-    directory,
     checksHealth: true,
     wantsPython,
   }
-  return {
-    launch,
-    findings,
-    entrypoint: base?.entrypoint ?? [],
-    command: base?.command ?? [],
-    isRoot: base?.isRoot ?? false,
-  }
+  const { entrypoint = [], command = [], isRoot = false } = base ?? {}
+  return { launch, findings, entrypoint, command, isRoot }
 }
 
-function readInstruction(
-  instruction: Instruction,
-  stage: Stage,
-  path: string,
-  directory: string,
-  words: (rest: string) => string[],
-  variables: Map<string, string>,
-): void {
+/** Instructions that run as they are. */
+const PLAIN = new Set(['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL', 'HEALTHCHECK', 'USER'])
+
+function readInstruction(instruction: Instruction, stage: Stage, file: File): void {
   const { launch, findings } = stage
   const { name, rest } = instruction
+  const { path } = file
   const at = { path, line: instruction.line }
+  const subject = `${name} ${shorten(rest)}`
   if (name === 'ENV') {
-    for (const { key, value, without } of variablesOf(instruction, path, words)) {
-      variables.set(key, value)
+    for (const { key, value, without } of variablesOf(instruction, file)) {
+      file.variables.set(key, value)
       launch.env.push({ name: key, value, at, without })
     }
   } else if (name === 'ENTRYPOINT') stage.entrypoint = argv(instruction, path, stage)
   else if (name === 'CMD') stage.command = argv(instruction, path, stage)
   else if (name === 'COPY' || name === 'ADD') {
-    const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
+    const parts = wordsOf(rest, file).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
     const target = parts.at(-1) ?? ''
-    if (!/--from=/.test(rest))
-      for (const source of parts.slice(0, -1)) {
-        const path = `${directory}/${source.replace(/^\/+/, '')}`
-        if (statIfAny(path)?.isFile() !== true) launch.mounts.push({ source: path, target, at })
-      }
-    if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
-    else if (/^\/opt\/tritonserver\/?$/.test(target))
-      findings.add(at, `${name} ${shorten(rest)}`, 'change', 'is Triton itself: leave it out')
-    else findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+    for (const part of /--from=/.test(rest) ? [] : parts.slice(0, -1)) {
+      const source = `${file.directory}/${part.replace(/^\/+/, '')}`
+      if (statIfAny(source)?.isFile() !== true) launch.mounts.push({ source, target, at })
+    }
+    if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, subject, 'backends')
+    else if (/^\/opt\/tritonserver\/?$/.test(target)) findings.change(at, subject, 'is Triton itself: leave it out')
+    else findings.same(at, subject)
   } else if (name === 'RUN') {
     launch.wantsPython ||= /\bpip|\bconda\b|\buv\b|\bapt/.test(rest)
     judgeRun(rest, at, stage.isRoot || backendOf(launch.image?.text ?? '') !== null, findings)
   } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
-    findings.add(
-      at,
-      `${name} ${shorten(rest)}`,
-      'change',
-      'curl is not in the image: leave it out, the image checks /v2/health/ready itself',
-    )
+    findings.fact(at, subject, 'healthCheck')
     findings.removeLines(at, at.line + rest.split('\n').length - 1)
-  } else if (name === 'USER') {
-    stage.isRoot = /^(?:root|0)\b/.test(rest.trim())
-    findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
-  } else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
-  else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name))
-    findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+  } else if (PLAIN.has(name)) findings.same(at, subject)
+  if (name === 'USER') stage.isRoot = /^(?:root|0)\b/.test(rest.trim())
 }
 
 /** Variables of an `ENV`, each with the edit that removes it and leaves a valid instruction. */
-function variablesOf(
-  { rest, line }: Instruction,
-  path: string,
-  words: (rest: string) => string[],
-): { key: string; value: string; without: Edit[] }[] {
+function variablesOf({ rest, line }: Instruction, file: File): { key: string; value: string; without: Edit[] }[] {
   const lines = rest.split('\n')
+  const { path } = file
   const instruction: Edit[] = [{ at: { path, line }, throughLine: line + lines.length - 1 }]
   const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
-  if (old !== null && !(words(rest)[0] ?? '').includes('='))
+  if (old !== null && !(wordsOf(rest, file)[0] ?? '').includes('='))
     return [{ key: old[1] ?? '', value: old[2] ?? '', without: instruction }]
   const pairs = [...rest.matchAll(/([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|'[^']*'|(?:[^\s\\]|\\\S)*)/g)]
   return pairs.map((pair) => {
@@ -219,34 +188,18 @@ function argv({ rest, line }: Instruction, path: string, { launch, findings }: S
   try {
     const list: unknown = JSON.parse(rest.replaceAll(/\\\n/g, ' '))
     if (Array.isArray(list))
-      return list.map((word) => ({
-        text: String(word),
-        at: { path, line: lineOf(rest, String(word), line) },
-        isOpen: false,
-      }))
+      return list.map(String).map((text) => ({ text, at: { path, line: lineOf(rest, text, line) }, isOpen: false }))
   } catch {
     // Shell form.
   }
-  try {
-    const commands = shellCommands(rest, new Map(launch.env.map(({ name, value }) => [name, value ?? ''])), line).map(
-      ({ words }) =>
-        words.map((word) => ({
-          text: word.text,
-          written: word.written,
-          isOpen: word.isOpen,
-          at: { path, line: word.line },
-        })),
-    )
-    const server = commands.find((words) => serverAt(words) >= 0)
-    if (server === undefined) return commands.flat()
-    // The other commands run before it.
-    judgeInstalls(commands, findings)
-    launch.wantsPython ||= commands.some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
-    return server
-  } catch (error) {
-    if (error instanceof ShellError) return []
-    throw error
-  }
+  const variables = new Map(launch.env.map(({ name, value }) => [name, value ?? '']))
+  const commands = commandsAt(rest, { path, line }, variables)
+  const server = commands.find((words) => serverAt(words) >= 0)
+  if (server === undefined) return commands.flat()
+  // The other commands run before it.
+  judgeInstalls(commands, findings)
+  launch.wantsPython ||= commands.some((words) => installsPackages(words))
+  return server
 }
 
 function lineOf(rest: string, word: string, line: number): number {
@@ -258,12 +211,12 @@ function lineOf(rest: string, word: string, line: number): number {
 function judgeRun(rest: string, at: { path: string; line: number }, isRoot: boolean, findings: Findings): void {
   const subject = `RUN ${shorten(rest)}`
   if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest))
-    findings.add(at, subject, 'same', 'packages for Python models; the interpreter needs numpy')
+    findings.same(at, subject, 'packages for Python models; the interpreter needs numpy')
   else if (/tritonserver\/backends|triton_backend|tensorrt_llm|trtllm-build/.test(rest))
     findings.fact(at, subject, 'backends')
   else if (/\bapt(?:-get)?\b/.test(rest) && !isRoot)
-    findings.add(at, subject, 'change', 'write USER root before it and USER 1000 after it; packages come from Debian')
-  else findings.add(at, subject, 'same', '')
+    findings.change(at, subject, 'write USER root before it and USER 1000 after it; packages come from Debian')
+  else findings.same(at, subject)
 }
 
 const shorten = (text: string): string =>

@@ -22,10 +22,10 @@ export function judgeEnvironment(env: Launch['env'], findings: Findings): void {
     const subject = value === null ? name : `${name}=${value}`
     const known = VARIABLES.find(([pattern]) => pattern.test(name))?.[1]
     // Only the code of models can use any other variable.
-    if (known === undefined || known === 'works') findings.add(at, hidden(name, subject), 'same', '')
+    if (known === undefined || known === 'works') findings.same(at, hidden(name, subject))
     else if (known === 'backends') findings.fact(at, subject, known)
     else findings.fact(at, hidden(name, subject), known)
-    if (known === 'preload') findings.change(without ?? [{ at, from: `${name}=${value ?? ''}`, to: '' }])
+    if (known === 'preload') findings.apply(without ?? [{ at, from: `${name}=${value ?? ''}`, to: '' }])
   }
 }
 

@@ -167,6 +167,8 @@ export const FACTS = {
     null,
     'no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay',
   ),
+  gracePeriod: fact('same', null, 'has to be longer than --exit-timeout-secs (30)'),
+  healthCheck: fact('change', null, 'curl is not in the image: leave it out, the image checks /v2/health/ready itself'),
   ulimits: fact('same', null, 'not needed any more; it may stay'),
   image: fact('change', null, ''),
   imageBackend: fact('impossible', ABSENT, 'left as it is'),

@@ -18,6 +18,9 @@ export interface Located {
   written?: string
 }
 
+/** True if a shell, Compose, Kubernetes or a template puts a part of the text in. */
+export const isOpen = (text: string): boolean => /\$[({A-Za-z]|\{\{/.test(text)
+
 export interface Finding {
   at: At
   /** The subject as it is written in the file. */
@@ -56,6 +59,18 @@ export class Findings {
     this.add(at, subject, verdict, [found, advice].filter((part) => part !== '').join('; '), row)
   }
 
+  same(at: At, subject: string, text = ''): void {
+    this.add(at, subject, 'same', text)
+  }
+
+  differs(at: At, subject: string, text: string): void {
+    this.add(at, subject, 'differs', text)
+  }
+
+  change(at: At, subject: string, text: string): void {
+    this.add(at, subject, 'change', text)
+  }
+
   add(at: At, subject: string, verdict: Verdict, text: string, row: string | null = null): void {
     const shown = subject.length > SUBJECT_CHARS_MAX ? `${subject.slice(0, SUBJECT_CHARS_MAX)}…` : subject
     // Report a finding once, also if two services share lines.
@@ -80,7 +95,7 @@ export class Findings {
     if (from !== '') this.#edit({ at, from, to })
   }
 
-  change(edits: readonly Edit[]): void {
+  apply(edits: readonly Edit[]): void {
     for (const edit of edits) this.#edit(edit)
   }
 

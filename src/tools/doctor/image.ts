@@ -66,11 +66,11 @@ export function judgeImage(
   const [, name = text, tag = ''] = /^(.*?)(?::([^/@:]*))?(?:@.*)?$/.exec(text) ?? []
   const subject = `image ${text}`
   if (/(?:^|\/)nereid(?:-python|-gpu)?$/.test(name)) {
-    findings.add(at, subject, 'same', 'is Nereid')
+    findings.same(at, subject, 'is Nereid')
     return true
   }
   if (isClientImage(text)) {
-    findings.add(at, subject, 'same', 'clients and perf_analyzer: work with Nereid as they are')
+    findings.same(at, subject, 'clients and perf_analyzer: work with Nereid as they are')
     return false
   }
   const flavour = tag.replace(/^(?:\d\d\.\d\d|<[^<>]*>)-?/, '').replace(/-(?:igpu|sbsa)$/, '')

@@ -23,8 +23,6 @@ import { ShellError } from './shell.js'
 import { withoutTemplates } from './template.js'
 import { readYaml, YamlError } from './yaml.js'
 
-type Found = { launch: Launch; judge: () => void }
-
 export async function run(program: string, args: readonly string[]): Promise<number> {
   try {
     const doctor = commandNamed('doctor')
@@ -76,6 +74,12 @@ async function examine(targets: readonly string[], command: readonly string[], i
   const starts: Start[] = []
   const texts = new Map<string, string>()
   const seen = new Map<string, Needs>()
+  const judge = async (found: readonly Launch[]): Promise<void> => {
+    for (const launch of found) {
+      const start = await judgeLaunch(launch, findings, image, seen)
+      if (start !== null) starts.push(start)
+    }
+  }
   for (const path of targets) {
     const target = readTarget(path)
     if ('repository' in target) {
@@ -87,10 +91,7 @@ async function examine(targets: readonly string[], command: readonly string[], i
     }
     for (const input of target.files) {
       texts.set(input.path, input.source)
-      for (const found of await launches(input, findings, image)) {
-        const start = await judgeLaunch(found, findings, image, seen)
-        if (start !== null) starts.push(start)
-      }
+      await judge(await launches(input, findings, image))
     }
   }
   if (command.length > 0) {
@@ -99,10 +100,7 @@ async function examine(targets: readonly string[], command: readonly string[], i
     const found = readWords(words, process.cwd(), findings)
     if (found.length === 0 && findings.list.length === before)
       throw new InputError(`the command line after -- starts neither tritonserver nor docker run: ${command.join(' ')}`)
-    for (const one of found) {
-      const start = await judgeLaunch(one, findings, image, seen)
-      if (start !== null) starts.push(start)
-    }
+    await judge(found)
   }
   const changes = [...texts].map(([path, text]) =>
     diffOf(
@@ -116,27 +114,26 @@ async function examine(targets: readonly string[], command: readonly string[], i
 }
 
 /** Every start of a Triton in a file. */
-async function launches({ path, kind, text }: Input, findings: Findings, image: string | null): Promise<Found[]> {
+async function launches({ path, kind, text }: Input, findings: Findings, image: string | null): Promise<Launch[]> {
   const directory = path === '-' ? process.cwd() : dirname(resolve(path))
   try {
     if (kind === 'script') {
       const found = readScript(text, path, directory, findings, image)
       // Findings about clients and other containers suffice.
       if (found.length === 0 && !findings.list.some(({ at }) => at.path === path))
-        findings.add({ path, line: 0 }, 'script', 'same', 'does not start Triton, as far as doctor can see')
+        findings.same({ path, line: 0 }, 'script', 'does not start Triton, as far as doctor can see')
       return found
     }
     if (kind === 'dockerfile') {
       const launch = readDockerfile(text, path, directory, findings)
-      return launch === null ? [] : [{ launch, judge: () => {} }]
+      return launch === null ? [] : [launch]
     }
     const documents = await readYaml(text, path)
     const { line } = withoutTemplates(text)
     if (line > 0)
-      findings.add(
+      findings.same(
         { path, line },
         'template',
-        'same',
         'values of {{ … }} are known only after rendering, and doctor reads all branches; for exact results, run ' +
           'doctor on the output of `helm template`',
       )

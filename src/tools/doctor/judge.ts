@@ -13,20 +13,22 @@ import {
 } from '../../internal.js'
 import { isModel } from '../check/targets.js'
 import {
-  INSTALLS_PACKAGES,
   commandsOf,
   inShell,
+  installsPackages,
   judgeArguments,
   judgeInstalls,
   judgePrograms,
   serverArguments,
+  tried,
 } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
-import type { At, Findings, Located } from './findings.js'
+import type { Findings, Located } from './findings.js'
 import { backendOf, isClientImage, judgeImage, runsInPython } from './image.js'
 import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
 import { judgeWrappers } from './programs.js'
+import { lineOf } from './shell.js'
 
 /** Images of docs/containers.md, with the tag that it gives them. */
 const VERSION = ownVersion()
@@ -41,7 +43,7 @@ export interface Start {
 }
 
 export async function judgeLaunch(
-  { launch, judge }: { launch: Launch; judge: () => void },
+  launch: Launch,
   findings: Findings,
   image: string | null,
   seen: Map<string, Needs>,
@@ -50,41 +52,37 @@ export async function judgeLaunch(
     judgeImage(launch.image, findings, '', { models: 0, absent: 0 })
     return null
   }
-  const python =
-    launch.wantsPython === true ||
-    commandsOf(launch.argv).some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
-  const start = await judgeServer(launch, judge, findings, seen)
-  if (launch.image === null) return start.start
+  const python = launch.wantsPython === true || commandsOf(launch.argv).some((words) => installsPackages(words))
+  const { start, needs } = await judgeServer(launch, findings, seen)
+  if (launch.image === null) return start
   // If the models are not here, the image tells whether they run in Python.
-  const needsPython = start.needs.models > 0 ? start.needs.python : runsInPython(backendOf(launch.image.text) ?? '')
+  const needsPython = needs.models > 0 ? needs.python : runsInPython(backendOf(launch.image.text) ?? '')
   const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || needsPython ? PYTHON_IMAGE : IMAGE)
   // If the image stays, so do its words.
-  if (!judgeImage(launch.image, findings, chosen, start.needs)) return null
+  if (!judgeImage(launch.image, findings, chosen, needs)) return null
   judgePrograms(launch.argv, findings, chosen === IMAGE)
   judgeInstalls(commandsOf(launch.argv), findings)
-  return start.start
+  return start
 }
 
 async function judgeServer(
   launch: Launch,
-  judge: () => void,
   findings: Findings,
   seen: Map<string, Needs>,
 ): Promise<{ start: Start | null; needs: Needs }> {
   const needs: Needs = { gpus: false, python: false, models: 0, absent: 0 }
-  judge()
+  launch.judge?.()
   judgeEnvironment(launch.env, findings)
-  judgeWrappers(inShell(launch.argv) ?? launch.argv, launch.image !== null, findings)
+  judgeWrappers(inShell(launch.argv), launch.image !== null, findings)
   const args = serverArguments(launch.argv) ?? (launch.argv[0]?.text.startsWith('--') === true ? launch.argv : null)
   if (args === null) {
     const [first] = launch.argv
     // Something else starts a base image without a command.
-    if (first === undefined) findings.add(launch.at, launch.name, 'same', 'has no command here')
+    if (first === undefined) findings.same(launch.at, launch.name, 'has no command here')
     else
-      findings.add(
+      findings.differs(
         first.at,
-        launch.argv.map(({ text }) => text).join(' '),
-        'differs',
+        lineOf(launch.argv),
         'starts another program: run doctor on the command line of the server that it makes',
       )
     return { start: null, needs }
@@ -133,22 +131,19 @@ function addHealthPort(launch: Launch, kept: readonly string[], last: Located | 
   const at = kept.findLastIndex((word) => /^--http-port(?:=|$)/.test(word))
   const port = at < 0 ? '8000' : (kept[at]?.split('=')[1] ?? kept[at + 1] ?? '')
   if (port !== '8000')
-    findings.add(
+    findings.change(
       last.at,
       `--http-port ${port}`,
-      'change',
       'set the variable NEREID_HTTP_PORT to it too: the health check of the image uses it',
     )
 }
 
 /** Settings of the remaining flags, or the defaults if the flags contradict each other. */
 export function settingsOf(args: readonly string[]): RepositorySettings {
-  try {
-    return resolveSettings(parseArguments(args), {}).settings.repository
-  } catch (error) {
-    if (!(error instanceof OptionError)) throw error
-    return resolveSettings(parseArguments(['--model-repository=.']), {}).settings.repository
-  }
+  const resolved = tried(() => resolveSettings(parseArguments(args), {}))
+  const { settings } =
+    resolved instanceof OptionError ? resolveSettings(parseArguments(['--model-repository=.']), {}) : resolved
+  return settings.repository
 }
 
 /** The directory on this machine behind a repository, through the mounts of its container; null if there is none. */
@@ -167,35 +162,21 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
     )
     .sort((a, b) => b.target.length - a.target.length)[0]
   if (mount === undefined) {
-    findings.add(at, `repository ${text}`, 'same', 'is in the image or a volume: run doctor on it there')
+    findings.same(at, `repository ${text}`, 'is in the image or a volume: run doctor on it there')
     return null
   }
-  if (mount.isOpen === true) {
-    findings.add(
-      mount.at,
-      `mount ${mount.target}`,
-      'same',
-      'its directory is known only at run time: run doctor on it there',
-    )
-    return null
-  }
-  if (mount.source === null) {
-    findings.add(mount.at, `mount ${mount.target}`, 'same', 'is a volume: run doctor on the models in it')
-    return null
-  }
-  const host = resolve(mount.source, relative(mount.target === '' ? '/' : mount.target, path))
-  addMount(mount.at, mount.source, mount.target, host, findings)
-  return host
-}
-
-function addMount(at: At, source: string, target: string, host: string, findings: Findings): void {
-  const isHere = statIfAny(host)?.isDirectory() === true
-  findings.add(
-    at,
-    `mount ${target}`,
-    'same',
-    isHere ? `${shown(source)}, examined below` : `${shown(source)} is not here: run doctor on it where it is`,
-  )
+  const { source, target } = mount
+  const host = source === null ? null : resolve(source, relative(target === '' ? '/' : target, path))
+  const where =
+    mount.isOpen === true
+      ? 'its directory is known only at run time: run doctor on it there'
+      : source === null || host === null
+        ? 'is a volume: run doctor on the models in it'
+        : statIfAny(host)?.isDirectory() === true
+          ? `${shown(source)}, examined below`
+          : `${shown(source)} is not here: run doctor on it where it is`
+  findings.same(mount.at, `mount ${target}`, where)
+  return mount.isOpen === true ? null : host
 }
 
 function renamed(word: string, paths: ReadonlyMap<string, string>): string {

@@ -1,322 +1,216 @@
 /** Reads Kubernetes objects that start a Triton: anything with a pod, and KServe's services and runtimes. */
 
 import { backendMeant, backendRow } from '../../internal.js'
-import type { Findings } from './findings.js'
-import { placed } from './docker.js'
-import { isTriton, type Launch } from './launch.js'
+import { isOpen, type Findings } from './findings.js'
+import { judgePort, placed } from './docker.js'
+import { isTriton, launchAt, type Launch } from './launch.js'
 import type { Yaml } from './yaml.js'
 
-type Found = { launch: Launch; judge: () => void }
+/** Path of the pod in kinds that do not have it in a template. */
+const PODS: ReadonlyMap<string, readonly string[]> = new Map([
+  ['Pod', ['spec']],
+  ['CronJob', ['spec', 'jobTemplate', 'spec', 'template', 'spec']],
+  ['ServingRuntime', ['spec']],
+  ['ClusterServingRuntime', ['spec']],
+])
 
-/** Path of the pod in each kind. */
-const PODS: Readonly<Record<string, (object: Yaml) => Yaml | null>> = {
-  Pod: (object) => object.get('spec'),
-  CronJob: (object) => object.find('spec', 'jobTemplate', 'spec', 'template', 'spec'),
-  ServingRuntime: (object) => object.get('spec'),
-  ClusterServingRuntime: (object) => object.get('spec'),
-}
+const nameOf = (node: Yaml): string => node.text('name') ?? ''
 
 /** Objects of a file, including the items of lists. */
-export function readKubernetes(documents: readonly Yaml[], directory: string, findings: Findings): Found[] {
-  const found: Found[] = []
-  for (const document of documents) {
-    const objects = document.get('kind')?.text() === 'List' ? (document.get('items')?.items() ?? []) : [document]
-    for (const object of objects) found.push(...readObject(object, directory, findings))
-  }
-  return found
+export function readKubernetes(documents: readonly Yaml[], directory: string, findings: Findings): Launch[] {
+  return documents
+    .flatMap((document) => (document.text('kind') === 'List' ? document.items('items') : [document]))
+    .flatMap((object) => readObject(object, directory, findings))
 }
 
-function readObject(object: Yaml, directory: string, findings: Findings): Found[] {
-  const kind = object.get('kind')?.text() ?? ''
-  const name = `${kind} ${object.find('metadata', 'name')?.text() ?? ''}`.trim()
-  const predictor = kind === 'InferenceService' ? object.find('spec', 'predictor') : null
+function readObject(object: Yaml, directory: string, findings: Findings): Launch[] {
+  const kind = object.text('kind') ?? ''
+  const name = `${kind} ${object.text('metadata', 'name') ?? ''}`.trim()
+  const predictor = kind === 'InferenceService' ? object.get('spec', 'predictor') : null
   if (predictor !== null) return readPredictor(predictor, name, directory, findings)
-  const pod = PODS[kind]?.(object) ?? object.find('spec', 'template', 'spec')
-  const containers = pod?.get('containers') ?? null
-  if (pod === null || containers === null) {
-    if (kind === 'ConfigMap' && startsServer(object))
-      return addFinding(
-        object,
-        name,
-        'differs',
-        'has a script that starts Triton: run doctor on the script as a file',
-        findings,
-      )
-    if (kind === 'SeldonDeployment' && isSeldonTriton(object))
-      return addFinding(
-        object,
-        name,
-        'change',
-        'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
-        findings,
-      )
-    findings.add(object.at, name === '' ? 'object' : name, 'same', 'is not changed')
-    return []
+  const pod = object.get(...(PODS.get(kind) ?? ['spec', 'template', 'spec']))
+  if (pod !== null && pod.get('containers') !== null) {
+    const found = readContainers(pod, name, directory, findings)
+    if (kind.endsWith('ServingRuntime') && found.length > 0)
+      for (const format of pod.items('supportedModelFormats'))
+        judgeFormat(format.get('name') ?? format, `supportedModelFormats: ${nameOf(format)}`, findings)
+    return found
   }
-  const found = readContainers(pod, containers, name, directory, findings)
-  if (kind.endsWith('ServingRuntime') && found.length > 0) judgeFormats(pod, findings)
-  return found
-}
-
-function addFinding(
-  object: Yaml,
-  subject: string,
-  verdict: 'differs' | 'change',
-  text: string,
-  findings: Findings,
-): Found[] {
-  findings.add(object.at, subject, verdict, text)
+  if (kind === 'ConfigMap' && startsServer(object))
+    findings.differs(object.at, name, 'has a script that starts Triton: run doctor on the script as a file')
+  else if (kind === 'SeldonDeployment' && isSeldonTriton(object))
+    findings.change(
+      object.at,
+      name,
+      'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
+    )
+  else findings.same(object.at, name === '' ? 'object' : name, 'is not changed')
   return []
 }
 
 const startsServer = (object: Yaml): boolean =>
-  (object.get('data')?.entries() ?? []).some(([, value]) =>
-    /(?:^|[\s/])tritonserver\s+(?:\\\s*)?--/.test(value.text() ?? ''),
-  )
+  object.entries('data').some(([, value]) => /(?:^|[\s/])tritonserver\s+(?:\\\s*)?--/.test(value.text() ?? ''))
 
 const isSeldonTriton = (object: Yaml): boolean =>
-  (object.find('spec', 'predictors')?.items() ?? []).some(
-    (predictor) => predictor.find('graph', 'implementation')?.text() === 'TRITON_SERVER',
-  )
+  object.items('spec', 'predictors').some((predictor) => predictor.text('graph', 'implementation') === 'TRITON_SERVER')
 
-function readContainers(pod: Yaml, containers: Yaml, name: string, directory: string, findings: Findings): Found[] {
-  const found: Found[] = []
-  for (const container of containers.items()) {
-    const launch = launchOf(container, `${name}, container ${container.get('name')?.text() ?? ''}`, directory)
+function readContainers(pod: Yaml, name: string, directory: string, findings: Findings): Launch[] {
+  return pod.items('containers').flatMap((container) => {
+    const launch = launchOf(container, pod, `${name}, container ${nameOf(container)}`, directory)
     if (!isTriton(launch)) {
-      findings.add(
-        container.at,
-        `container ${container.get('name')?.text() ?? ''}`,
-        'same',
-        'is not Triton: not changed',
-      )
-      continue
+      findings.same(container.at, `container ${nameOf(container)}`, 'is not Triton: not changed')
+      return []
     }
-    launch.gpus = givesGpus(container, pod)
     readMounts(container, pod, launch)
-    found.push({
-      launch,
-      judge: () => {
-        judgeContainer(container, findings)
-        judgePod(pod, container, findings)
-      },
-    })
-  }
-  return found
+    launch.judge = () => judgeContainer(container, pod, findings)
+    return launch
+  })
 }
 
-function launchOf(container: Yaml, name: string, directory: string): Launch {
-  const words = (key: string): Launch['argv'] =>
-    container
-      .get(key)
-      ?.items()
-      .map((item) => item.located()) ?? []
-  const launch: Launch = {
-    at: container.at,
-    name,
-    image: container.get('image')?.located() ?? null,
-    argv: [...words('command'), ...words('args')],
-    env: [],
-    mounts: [],
-    directory,
-  }
-  for (const variable of container.get('env')?.items() ?? []) {
-    launch.env.push({
-      name: variable.get('name')?.text() ?? '',
-      value: variable.get('value')?.text() ?? null,
-      at: variable.at,
-      without: variable.removal(null),
-    })
-  }
+function launchOf(container: Yaml, pod: Yaml, name: string, directory: string): Launch {
+  const env = container.items('env').map((variable) => ({
+    name: nameOf(variable),
+    value: variable.text('value'),
+    at: variable.at,
+    without: variable.removal(null),
+  }))
   // Substitutes `$(NAME)` of Kubernetes if its value is known here.
-  const known = new Map(launch.env.map(({ name: key, value }) => [key, value]))
-  launch.argv = launch.argv.map((word) => {
-    const text = word.text.replaceAll(/\$\(([A-Za-z_]\w*)\)/g, (all, key: string) => known.get(key) ?? all)
-    return { ...word, text, isOpen: /\$[({A-Za-z]|\{\{/.test(text) }
-  })
-  return launch
+  const known = new Map(env.map(({ name: key, value }) => [key, value]))
+  const argv = ['command', 'args'].flatMap((key) =>
+    container.items(key).map((item) => {
+      const word = item.located()
+      const text = word.text.replaceAll(/\$\(([A-Za-z_]\w*)\)/g, (all, key: string) => known.get(key) ?? all)
+      return { ...word, text, isOpen: isOpen(text) }
+    }),
+  )
+  const image = container.get('image')?.located() ?? null
+  return { ...launchAt(container.at, name, directory), image, argv, env, gpus: givesGpus(container, pod) }
 }
 
 function readMounts(container: Yaml, pod: Yaml, launch: Launch): void {
-  const volumes = new Map(
-    (pod.get('volumes')?.items() ?? []).map((volume) => [volume.get('name')?.text() ?? '', volume]),
-  )
-  for (const mount of container.get('volumeMounts')?.items() ?? []) {
-    const volume = volumes.get(mount.get('name')?.text() ?? '')
-    const path = volume?.find('hostPath', 'path')?.text() ?? null
-    launch.mounts.push({
-      ...(path === null ? { source: null } : placed(path, launch.directory)),
-      target: mount.get('mountPath')?.text() ?? '',
-      at: mount.at,
-    })
+  const volumes = new Map(pod.items('volumes').map((volume) => [nameOf(volume), volume]))
+  for (const mount of container.items('volumeMounts')) {
+    const path = volumes.get(nameOf(mount))?.text('hostPath', 'path') ?? null
+    const source = path === null ? { source: null } : placed(path, launch.directory)
+    launch.mounts.push({ ...source, target: mount.text('mountPath') ?? '', at: mount.at })
   }
 }
 
-const isGpu = (resource: string): boolean => /gpu|nvidia\.com/i.test(resource)
-
-/** True if a container is given GPUs. */
-function givesGpus(container: Yaml, pod: Yaml): boolean {
-  const asks = (of: string): boolean =>
-    (container.find('resources', of)?.entries() ?? []).some(([resource]) => isGpu(resource))
-  // Claims of dynamic resources describe their devices in another object.
-  return (
-    asks('limits') ||
-    asks('requests') ||
-    container.find('resources', 'claims') !== null ||
-    pod.get('runtimeClassName')?.text() === 'nvidia'
+/** Amounts of GPUs that a container asks for, by where it does. */
+const gpusOf = (container: Yaml): [string, Yaml][] =>
+  ['limits', 'requests'].flatMap((of) =>
+    container
+      .entries('resources', of)
+      .filter(([resource]) => /gpu|nvidia\.com/i.test(resource))
+      .map(([resource, amount]): [string, Yaml] => [`${of}: ${resource}`, amount]),
   )
-}
 
-function judgeContainer(container: Yaml, findings: Findings): void {
-  for (const port of container.get('ports')?.items() ?? []) {
-    const number = port.get('containerPort')?.text() ?? ''
-    const what: Readonly<Record<string, string>> = { '8000': 'HTTP', '8001': 'gRPC', '8002': 'metrics' }
-    findings.add(port.at, `port ${number}`, 'same', what[number] ?? '')
+/** True if a container is given GPUs. Claims of dynamic resources describe their devices in another object. */
+const givesGpus = (container: Yaml, pod: Yaml): boolean =>
+  gpusOf(container).length > 0 ||
+  container.get('resources', 'claims') !== null ||
+  pod.text('runtimeClassName') === 'nvidia'
+
+function judgeContainer(container: Yaml, pod: Yaml, findings: Findings): void {
+  for (const port of container.items('ports')) {
+    const number = port.text('containerPort') ?? ''
+    judgePort(number, `port ${number}`, port.at, findings)
   }
   for (const key of ['startupProbe', 'livenessProbe', 'readinessProbe']) {
     const probe = container.get(key)
     if (probe !== null) judgeProbe(key, probe, findings)
   }
-  const preStop = container.find('lifecycle', 'preStop')
+  const preStop = container.get('lifecycle', 'preStop')
   if (preStop !== null) findings.fact(preStop.at, 'lifecycle: preStop', 'sigterm')
-  for (const of of ['limits', 'requests']) {
-    for (const [resource, amount] of container.find('resources', of)?.entries() ?? []) {
-      if (!isGpu(resource)) continue
-      findings.fact(amount.at, `resources: ${of}: ${resource}: ${amount.text() ?? ''}`, 'gpu')
-    }
-  }
+  for (const [name, amount] of gpusOf(container))
+    findings.fact(amount.at, `resources: ${name}: ${amount.text() ?? ''}`, 'gpu')
+  judgePod(pod, container, findings)
 }
 
 function judgeProbe(key: string, probe: Yaml, findings: Findings): void {
-  const path = probe.find('httpGet', 'path')?.text() ?? null
-  if (path !== null) return findings.add(probe.at, `${key}: ${path}`, 'same', '')
-  const command =
-    probe
-      .find('exec', 'command')
-      ?.items()
-      .map((item) => item.text() ?? '')
-      .join(' ') ?? ''
+  const path = probe.text('httpGet', 'path')
+  if (path !== null) return findings.same(probe.at, `${key}: ${path}`)
+  const command = probe.line('exec', 'command')
   const asks = /\b(?:curl|wget|grpc_health_probe)\b/.exec(command)?.[0]
-  if (asks === undefined) findings.add(probe.at, key, 'same', '')
-  else
-    findings.add(
-      probe.at,
-      `${key}: ${command}`,
-      'change',
-      `${asks} may not be in the image: write httpGet with /v2/health/${key === 'livenessProbe' ? 'live' : 'ready'}`,
-    )
+  if (asks === undefined) return findings.same(probe.at, key)
+  const route = `/v2/health/${key === 'livenessProbe' ? 'live' : 'ready'}`
+  findings.change(probe.at, `${key}: ${command}`, `${asks} may not be in the image: write httpGet with ${route}`)
 }
 
 function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
-  const mounted = new Set(
-    (container.get('volumeMounts')?.items() ?? []).map((mount) => mount.get('name')?.text() ?? ''),
-  )
-  for (const volume of pod.get('volumes')?.items() ?? []) {
-    const name = volume.get('name')?.text() ?? ''
-    if (mounted.has(name) && volume.find('emptyDir', 'medium')?.text() === 'Memory')
-      findings.fact(volume.at, `volume ${name}: emptyDir, medium Memory`, 'shmSize')
+  const mounted = new Set(container.items('volumeMounts').map(nameOf))
+  for (const volume of pod.items('volumes')) {
+    if (mounted.has(nameOf(volume)) && volume.text('emptyDir', 'medium') === 'Memory')
+      findings.fact(volume.at, `volume ${nameOf(volume)}: emptyDir, medium Memory`, 'shmSize')
   }
   const hostIpc = pod.get('hostIPC')
   if (hostIpc !== null) findings.fact(hostIpc.at, 'hostIPC', 'shmSize')
   const grace = pod.get('terminationGracePeriodSeconds')
-  if (grace !== null)
-    findings.add(
-      grace.at,
-      `terminationGracePeriodSeconds: ${grace.text() ?? ''}`,
-      'same',
-      'has to be longer than --exit-timeout-secs (30)',
-    )
+  if (grace !== null) findings.fact(grace.at, `terminationGracePeriodSeconds: ${grace.text() ?? ''}`, 'gracePeriod')
   const runtime = pod.get('runtimeClassName')
   if (runtime?.text() === 'nvidia') findings.fact(runtime.at, 'runtimeClassName: nvidia', 'gpuSetting')
-  for (const [key, value] of pod.get('nodeSelector')?.entries() ?? []) {
+  for (const [key, value] of pod.entries('nodeSelector')) {
     if (/gpu|nvidia|accelerator/i.test(key)) findings.fact(value.at, `nodeSelector: ${key}`, 'gpuSetting')
   }
-  for (const toleration of pod.get('tolerations')?.items() ?? []) {
-    const key = toleration.get('key')?.text() ?? ''
+  for (const toleration of pod.items('tolerations')) {
+    const key = toleration.text('key') ?? ''
     if (/gpu|nvidia/i.test(key)) findings.fact(toleration.at, `tolerations: ${key}`, 'gpuSetting')
   }
-  for (const init of pod.get('initContainers')?.items() ?? [])
-    findings.add(init.at, `init container ${init.get('name')?.text() ?? ''}`, 'same', 'is not changed')
+  for (const init of pod.items('initContainers'))
+    findings.same(init.at, `init container ${nameOf(init)}`, 'is not changed')
 }
 
 /** Reads `predictor: { triton: … }`, `predictor: { model: { modelFormat, runtime } }`, or its own containers. */
-function readPredictor(predictor: Yaml, name: string, directory: string, findings: Findings): Found[] {
-  const containers = predictor.get('containers')
-  if (containers !== null) return readContainers(predictor, containers, name, directory, findings)
+function readPredictor(predictor: Yaml, name: string, directory: string, findings: Findings): Launch[] {
+  if (predictor.get('containers') !== null) return readContainers(predictor, name, directory, findings)
   const triton = predictor.get('triton')
-  const model = predictor.get('model')
-  const runtime = model?.get('runtime')
+  const spec = triton ?? predictor.get('model')
+  const runtime = predictor.get('model', 'runtime')
+  const format = predictor.get('model', 'modelFormat', 'name')
   // Without a runtime, KServe uses its own for the format.
-  const runs = runtime === null || runtime === undefined ? model?.find('modelFormat', 'name') : runtime
-  if (triton === null && !/triton/i.test(runs?.text() ?? '')) {
-    findings.add(predictor.at, name, 'same', 'is not Triton: not changed')
+  if (spec === null || (triton === null && !/triton/i.test((runtime ?? format)?.text() ?? ''))) {
+    findings.same(predictor.at, name, 'is not Triton: not changed')
     return []
   }
-  const spec = triton ?? model
-  if (spec === null) return []
-  const launch = launchOf(spec, name, directory)
-  launch.gpus = givesGpus(spec, predictor)
+  const launch = launchOf(spec, predictor, name, directory)
   // The runtime object has the runtime's own arguments.
   launch.argv = [
     { text: 'tritonserver', at: spec.at, isOpen: false },
     ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver')),
   ]
-  return [
-    {
-      launch,
-      judge: () => {
-        const version = spec.get('runtimeVersion')
-        if (version !== null)
-          findings.add(
-            version.at,
-            `runtimeVersion: ${version.text() ?? ''}`,
-            'change',
-            'names a version of Triton: leave it out, the runtime has its image',
-          )
-        const storage = spec.get('storageUri') ?? spec.get('storage')
-        if (storage !== null)
-          findings.add(
-            storage.at,
-            `storageUri: ${storage.text() ?? ''}`.trim(),
-            'same',
-            'KServe copies it to /mnt/models before the server starts',
-          )
-        if (runtime !== null && runtime !== undefined)
-          findings.add(
-            runtime.at,
-            `runtime: ${runtime.text() ?? ''}`,
-            'change',
-            'name a ServingRuntime with an image of Nereid',
-          )
-        else
-          findings.add(
-            spec.at,
-            triton === null ? 'model' : 'triton',
-            'change',
-            'KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, ' +
-              'and name it as predictor.model.runtime',
-          )
-        const format = model?.find('modelFormat', 'name') ?? null
-        if (format !== null) judgeFormat(format, `modelFormat: ${format.text() ?? ''}`, findings)
-        judgeContainer(spec, findings)
-        judgePod(predictor, spec, findings)
-      },
-    },
-  ]
-}
-
-function judgeFormats(spec: Yaml, findings: Findings): void {
-  for (const format of spec.get('supportedModelFormats')?.items() ?? [])
-    judgeFormat(format.get('name') ?? format, `supportedModelFormats: ${format.get('name')?.text() ?? ''}`, findings)
+  launch.judge = () => {
+    const version = spec.get('runtimeVersion')
+    if (version !== null)
+      findings.change(
+        version.at,
+        `runtimeVersion: ${version.text() ?? ''}`,
+        'names a version of Triton: leave it out, the runtime has its image',
+      )
+    const storage = spec.get('storageUri') ?? spec.get('storage')
+    if (storage !== null)
+      findings.same(
+        storage.at,
+        `storageUri: ${storage.text() ?? ''}`.trim(),
+        'KServe copies it to /mnt/models before the server starts',
+      )
+    if (runtime !== null)
+      findings.change(runtime.at, `runtime: ${runtime.text() ?? ''}`, 'name a ServingRuntime with an image of Nereid')
+    else
+      findings.change(
+        spec.at,
+        triton === null ? 'model' : 'triton',
+        'KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, ' +
+          'and name it as predictor.model.runtime',
+      )
+    if (format !== null) judgeFormat(format, `modelFormat: ${format.text() ?? ''}`, findings)
+    judgeContainer(spec, predictor, findings)
+  }
+  return [launch]
 }
 
 function judgeFormat(format: Yaml, subject: string, findings: Findings): void {
   const name = format.text() ?? ''
-  if (
-    name === 'triton' ||
-    name.includes('{{') ||
-    (backendRow(backendMeant(name) ?? '')?.served ?? 'absent') !== 'absent'
-  )
-    findings.add(format.at, subject, 'same', '')
+  const isServed = (backendRow(backendMeant(name) ?? '')?.served ?? 'absent') !== 'absent'
+  if (name === 'triton' || name.includes('{{') || isServed) findings.same(format.at, subject)
   else findings.fact(format.at, subject, 'absentBackend', 'models of this format do not load')
 }

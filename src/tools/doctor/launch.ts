@@ -29,10 +29,29 @@ export interface Launch {
   checksHealth?: boolean
   /** Base of relative paths. */
   directory: string
+  /** Judges what the file says of the container, before its server is judged. */
+  judge?: () => void
 }
+
+/** A start whose image decides everything. */
+export const launchAt = (at: At, name: string, directory: string): Launch => ({
+  at,
+  name,
+  image: null,
+  argv: [],
+  env: [],
+  mounts: [],
+  directory,
+})
 
 /** True for a Triton, as far as image and command tell. */
 export function isTriton({ image, argv }: Launch): boolean {
   if (image !== null && /triton[-_]?server/i.test(image.text)) return true
   return argv.some(({ text }) => /(?:^|[/\s;&|"'])tritonserver(?:$|[\s"';])/.test(text))
+}
+
+/** The name and the value of `NAME=VALUE`; null for a name alone. */
+export function assigned(text: string): { name: string; value: string | null } {
+  const equals = text.indexOf('=')
+  return equals < 0 ? { name: text, value: null } : { name: text.slice(0, equals), value: text.slice(equals + 1) }
 }

@@ -65,10 +65,10 @@ export async function judgeRepository(
       ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient, null, 'configuration')]
       : await inspectRepositories({ ...lenient, paths: [path] }, 'configuration')
   } catch (error) {
-    findings.add({ path, line: 0 }, 'repository', 'change', asServerError(error).message)
+    findings.change({ path, line: 0 }, 'repository', asServerError(error).message)
     return { gpus: false, python: false, models: 0, absent: 0 }
   }
-  if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
+  if (models.length === 0) findings.differs({ path, line: 0 }, 'repository', 'has no models')
   let gpus = false
   const libraries = new Set(libraryBackends(settings).map(({ name }) => name))
   const absentOf: AbsentOf = (config) =>
@@ -113,11 +113,11 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
     // The warning about fields without effect has a row of its own.
     if (/has no effect in this release: /.test(message))
       findings.fact(at, subject, 'ineffective', message.slice(message.lastIndexOf(': ') + 2))
-    else if (severity === 'warning') findings.add(at, subject, 'differs', message)
+    else if (severity === 'warning') findings.differs(at, subject, message)
     else {
       isBroken = true
       if (error instanceof ConfigSyntaxError)
-        findings.add({ path: error.path, line: error.line }, subject, 'change', behind(error.reason, error.hint))
+        findings.change({ path: error.path, line: error.line }, subject, behind(error.reason, error.hint))
       else if (/^unable to find backend library for backend .*configuration\.$/.test(message))
         findings.fact(
           placeOfText(message),
@@ -127,13 +127,13 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
         )
       else if (message.startsWith("unable to find 'libtritonrepoagent_"))
         findings.fact(where('model_repository_agents'), subject, 'unknownAgent', message)
-      else findings.add(placeOfText(message), subject, 'change', behind(message, advice))
+      else findings.change(placeOfText(message), subject, behind(message, advice))
     }
   }
   if (config === null) return false
   const what = config.platform === 'ensemble' ? 'an ensemble' : config.backend
   if (!isBroken)
-    findings.add(at, subject, 'same', `${what}, version${versions.length === 1 ? '' : 's'} ${versions.join(', ')}`)
+    findings.same(at, subject, `${what}, version${versions.length === 1 ? '' : 's'} ${versions.join(', ')}`)
   return judgeFeatures(config, model, where, findings)
 }
 
@@ -170,11 +170,10 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
     if (choice.value.state.some((state) => state.initialState.length === 0))
       findings.fact(where('state'), `${subject}: state`, 'implicitState')
   }
-  if (config.modelTransactionPolicy?.decoupled === true)
-    findings.add(where('decoupled'), `${subject}: decoupled`, 'same', '')
+  if (config.modelTransactionPolicy?.decoupled === true) findings.same(where('decoupled'), `${subject}: decoupled`)
   if (config.responseCache?.enable === true)
     findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
-  if (config.modelWarmup.length > 0) findings.add(where('model_warmup'), `${subject}: model_warmup`, 'same', '')
+  if (config.modelWarmup.length > 0) findings.same(where('model_warmup'), `${subject}: model_warmup`)
   const module = backendRow(config.backend)?.module
   if (config.backend === 'python') judgePython(config, model, where, findings)
   else if (module !== undefined) addPackages(['numpy', module], subject, where, findings)
@@ -216,7 +215,7 @@ function judgePython(
     try {
       code = readRegularFile(path, CODE_BYTES_MAX, path).toString('utf8')
     } catch (error) {
-      findings.add({ path, line: 0 }, subject, 'differs', asServerError(error).message)
+      findings.differs({ path, line: 0 }, subject, asServerError(error).message)
       continue
     }
     for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm))
@@ -233,10 +232,9 @@ function judgePython(
 }
 
 function addPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
-  findings.add(
+  findings.same(
     { ...where(''), line: 0 },
     `${subject}: Python`,
-    'same',
     `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`,
   )
 }

@@ -26,9 +26,12 @@ const CONTAINERS = new Set(['docker', 'nvidia-docker', 'podman', 'nerdctl', 'kub
 
 const nameOf = (word: string): string => word.slice(word.lastIndexOf('/') + 1)
 
+/** True for `NAME=VALUE` before a command. */
+export const isAssignment = ({ text }: { text: string }): boolean => /^[A-Za-z_]\w*=/.test(text)
+
 /** True if the command only prints, searches or moves the named things. */
 export function onlyMentions(words: readonly Located[]): boolean {
-  const [program, ...rest] = words.filter(({ text }) => !/^[A-Za-z_]\w*=/.test(text)).map(({ text }) => text)
+  const [program, ...rest] = words.filter((word) => !isAssignment(word)).map(({ text }) => text)
   if (program === undefined) return false
   const name = nameOf(program)
   return MENTIONS.has(name) || (name === 'command' && /^-[vV]+$/.test(rest[0] ?? ''))
@@ -36,7 +39,7 @@ export function onlyMentions(words: readonly Located[]): boolean {
 
 /** Index of the word that is the server's program; -1 if the command starts none. */
 export function serverAt(words: readonly Located[]): number {
-  const program = words.findIndex(({ text }) => !/^[A-Za-z_]\w*=/.test(text))
+  const program = words.findIndex((word) => !isAssignment(word))
   const name = nameOf(words[program]?.text ?? '')
   if (onlyMentions(words)) return -1
   if (CONTAINERS.has(name) && !/^(?:exec|run|debug)$/.test(words[program + 1]?.text ?? '')) return -1
@@ -53,21 +56,19 @@ export function judgeWrappers(words: readonly Located[], inImage: boolean, findi
   for (const { text, at } of words.slice(0, Math.max(0, end))) {
     if (!WRAPPERS.has(nameOf(text))) continue
     if (SPREADERS.test(text))
-      findings.add(
+      findings.change(
         at,
         text,
-        'change',
         'starts processes that share one model, for TensorRT-LLM, which is not in this release: start the server ' +
           'without it',
       )
     else if (inImage && NOT_IN_IMAGES.test(text))
-      findings.add(
+      findings.change(
         at,
         text,
-        'change',
         'is not in the image: leave it ' +
           `out${/numactl/.test(text) ? '; --cpuset-cpus and --cpuset-mems of docker run do the same' : ''}`,
       )
-    else findings.add(at, text, 'same', 'may stay in front of the server')
+    else findings.same(at, text, 'may stay in front of the server')
   }
 }

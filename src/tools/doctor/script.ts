@@ -4,11 +4,9 @@ import { inShell } from './command_line.js'
 import { readDockerRun } from './docker.js'
 import type { At, Findings, Located } from './findings.js'
 import { isClientImage } from './image.js'
-import { isTriton, type Launch } from './launch.js'
-import { onlyMentions, serverAt } from './programs.js'
-import { shellCommands } from './shell.js'
-
-type Found = { launch: Launch; judge: () => void }
+import { assigned, isTriton, launchAt, type Launch } from './launch.js'
+import { isAssignment, onlyMentions, serverAt } from './programs.js'
+import { lineOf, shellCommands } from './shell.js'
 
 /** Programs that query or benchmark a server. */
 const CLIENTS =
@@ -29,19 +27,13 @@ export function readScript(
   directory: string,
   findings: Findings,
   replacement: string | null = null,
-): Found[] {
+): Launch[] {
   judgePulls(text, path, findings, replacement)
-  return readCommands(
-    text,
-    new Map([
-      ['PWD', directory],
-      ['HOME', process.env['HOME'] ?? '~'],
-    ]),
-    { path, line: 1 },
-    directory,
-    findings,
-    0,
-  )
+  const variables = new Map([
+    ['PWD', directory],
+    ['HOME', process.env['HOME'] ?? '~'],
+  ])
+  return readCommands(text, variables, { path, line: 1 }, directory, findings, 0)
 }
 
 /** Judges pulls: Triton's image is no longer needed; Nereid images are built locally unless they have another name. */
@@ -49,25 +41,19 @@ function judgePulls(text: string, path: string, findings: Findings, replacement:
   const lines = text.split('\n')
   for (const { words } of shellCommands(text)) {
     const [program, second, third] = words
+    const image = words.at(-1)
+    if (program === undefined || image === undefined) continue
     const isPull =
-      program !== undefined &&
       /(?:^|\/)(?:docker|podman|nerdctl|crictl)$/.test(program.text) &&
       (second?.text === 'pull' || (second?.text === 'image' && third?.text === 'pull'))
-    const image = isPull ? words.at(-1) : undefined
-    if (
-      image === undefined ||
-      program === undefined ||
-      !/triton[-_]?server/i.test(image.text) ||
-      isClientImage(image.text)
-    )
-      continue
+    if (!isPull || !/triton[-_]?server/i.test(image.text) || isClientImage(image.text)) continue
     const at = { path, line: program.line }
     const subject = words.map(({ written }) => written).join(' ')
     if (replacement !== null) {
-      findings.add(at, subject, 'change', `pull ${replacement} in its place`)
+      findings.change(at, subject, `pull ${replacement} in its place`)
       findings.replace({ path, line: image.line }, image.written, replacement)
     } else {
-      findings.add(at, subject, 'change', 'leave it out: docs/containers.md makes the image of Nereid')
+      findings.change(at, subject, 'leave it out: docs/containers.md makes the image of Nereid')
       if ((lines[program.line - 1] ?? '').trim().replace(/^sudo\s+/, '') === subject)
         findings.removeLines(at, program.line)
     }
@@ -81,74 +67,52 @@ function readCommands(
   directory: string,
   findings: Findings,
   depth: number,
-): Found[] {
-  const found: Found[] = []
-  for (const { words } of shellCommands(text, variables, from)) {
+): Launch[] {
+  return shellCommands(text, variables, from).flatMap(({ words }) => {
     const [program] = words
     const carried =
       program !== undefined && CARRIERS.test(program.text) && depth < CARRIED_MAX
         ? words.find((word) => /\s/.test(word.text) && /triton/i.test(word.text))
         : undefined
     if (carried !== undefined)
-      found.push(...readCommands(carried.text, variables, { path, line: carried.line }, directory, findings, depth + 1))
-    else
-      found.push(
-        ...readWords(
-          words.map(({ text: word, line, written, isOpen }) => ({ text: word, written, isOpen, at: { path, line } })),
-          directory,
-          findings,
-        ),
-      )
-  }
-  return found
+      return readCommands(carried.text, variables, { path, line: carried.line }, directory, findings, depth + 1)
+    const located = words.map(({ line, ...word }) => ({ ...word, at: { path, line } }))
+    return readWords(located, directory, findings)
+  })
 }
 
 /** Judges one command. */
-export function readWords(words: readonly Located[], directory: string, findings: Findings): Found[] {
-  if (onlyMentions(words) && !words.some(({ text }) => CLIENTS.test(text))) return []
+export function readWords(words: readonly Located[], directory: string, findings: Findings): Launch[] {
+  const asks = words.some(({ text }) => CLIENTS.test(text))
+  if (onlyMentions(words) && !asks) return []
   const run = readDockerRun(words, directory, findings)
   if (run !== null) {
-    if (isTriton(run.launch)) return [run]
-    const { image, at } = run.launch
-    findings.add(
-      at,
-      `docker run ${image?.text ?? ''}`.trim(),
-      'same',
-      image?.isOpen === true ? 'its image is known only at run time: not changed' : 'is not Triton: not changed',
+    if (isTriton(run)) return [run]
+    const isUnknown = run.image?.isOpen === true
+    findings.same(
+      run.at,
+      `docker run ${run.image?.text ?? ''}`.trim(),
+      isUnknown ? 'its image is known only at run time: not changed' : 'is not Triton: not changed',
     )
     return []
   }
-  const program = words.find(({ text }) => !/^[A-Za-z_]\w*=/.test(text))
+  const program = words.find((word) => !isAssignment(word))
   if (program === undefined) return []
   const launcher = words.find(({ text }) => /launch_triton_server/.test(text))
   if (launcher !== undefined) {
-    findings.add(
-      launcher.at,
-      words.map(({ text }) => text).join(' '),
-      'differs',
-      'starts servers by a program of its own: run doctor on the command line that it makes',
-    )
+    const text = 'starts servers by a program of its own: run doctor on the command line that it makes'
+    findings.differs(launcher.at, lineOf(words), text)
     return []
   }
-  const argv = inShell(words) ?? words
+  if (CLIENTS.test(program.text)) {
+    if (words.some(({ text }) => /perf_analyzer|genai-perf|\/v2\/|tritonclient/.test(text)))
+      findings.same(program.at, program.text, 'a client: not changed')
+    return []
+  }
+  const argv = inShell(words)
   const server = serverAt(argv)
-  if (server < 0 || CLIENTS.test(program.text)) {
-    if (
-      CLIENTS.test(program.text) &&
-      words.some(({ text }) => /perf_analyzer|genai-perf|\/v2\/|tritonclient/.test(text))
-    ) {
-      findings.add(program.at, program.text, 'same', 'a client: not changed')
-    }
-    return []
-  }
-  const env = argv
-    .slice(0, server)
-    .filter(({ text }) => /^[A-Za-z_]\w*=/.test(text))
-    .map(({ text, at }) => ({ name: text.slice(0, text.indexOf('=')), value: text.slice(text.indexOf('=') + 1), at }))
-  return [
-    {
-      launch: { at: program.at, name: 'tritonserver', image: null, argv: [...argv], env, mounts: [], directory },
-      judge: () => {},
-    },
-  ]
+  if (server < 0) return []
+  const set = argv.slice(0, server).filter(isAssignment)
+  const env = set.map(({ text, at }) => ({ ...assigned(text), at }))
+  return [{ ...launchAt(program.at, 'tritonserver', directory), argv: [...argv], env }]
 }

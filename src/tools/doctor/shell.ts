@@ -6,6 +6,7 @@
  * Time is linear in the text; nesting and the number of words are bounded.
  */
 
+import type { At, Located } from './findings.js'
 import { printedPath } from './where.js'
 
 export interface Word {
@@ -48,6 +49,30 @@ export function shellCommands(text: string, variables: Map<string, string> = new
 export function shellWords(text: string, variables: Map<string, string> = new Map()): string[] {
   return shellCommands(text, variables).flatMap((command) => command.words.map((word) => word.text))
 }
+
+/** The commands of a script that begins at a place; line 0 stays 0. None of a script above a limit. */
+export function commandsAt(
+  text: string,
+  { path, line: first }: At,
+  variables = new Map<string, string>(),
+): Located[][] {
+  return unlessTooLong(() => shellCommands(text, variables, first), []).map(({ words }) =>
+    words.map(({ line, ...word }) => ({ ...word, at: { path, line: first === 0 ? 0 : line } })),
+  )
+}
+
+/** What a reader returns, or `none` for a script above a limit. */
+export function unlessTooLong<T>(read: () => T, none: T): T {
+  try {
+    return read()
+  } catch (error) {
+    if (error instanceof ShellError) return none
+    throw error
+  }
+}
+
+/** The words as one line. */
+export const lineOf = (words: readonly { text: string }[]): string => words.map(({ text }) => text).join(' ')
 
 const SEPARATORS = new Set([';', '&', '|', '(', ')', '\n'])
 const BLANK = /[ \t\r]/

@@ -4,7 +4,7 @@
  */
 
 import type { Alias, Document, LineCounter, Node, Pair, YAMLMap, YAMLSeq } from 'yaml'
-import type { Edit, Located } from './findings.js'
+import { isOpen, type At, type Edit, type Located } from './findings.js'
 import { withTemplates, withoutTemplates } from './template.js'
 
 /** Aliases and merges followed in one file. */
@@ -14,10 +14,15 @@ export const YAML_DEPTH_MAX = 500
 /** Items of a list, or members of a map. */
 const ITEMS_MAX = 10_000
 
-/** State shared by all nodes of a file: the remaining aliases and merges, and the templates behind words. */
-interface FileState {
-  left: number
+/** The file of a node: what its nodes share. */
+interface YamlFile {
+  library: Library
+  lines: LineCounter
+  path: string
+  /** Templates behind words of the text. */
   templates: readonly string[]
+  /** Aliases and merges that may still be followed. */
+  left: number
 }
 
 /** Invalid YAML, or YAML above a limit. */
@@ -26,38 +31,23 @@ export class YamlError extends Error {}
 type Library = typeof import('yaml')
 
 export class Yaml {
-  readonly #library: Library
-  readonly #node: Node
+  readonly #file: YamlFile
   readonly #document: Document
-  readonly #lines: LineCounter
-  readonly #shared: FileState
-  readonly path: string
+  readonly #node: Node
   /** The member whose value this is, and the map or list that holds it. */
   readonly #pair: Pair | null
   readonly #parent: Yaml | null
 
-  constructor(
-    library: Library,
-    node: Node,
-    document: Document,
-    lines: LineCounter,
-    shared: FileState,
-    path: string,
-    pair: Pair | null = null,
-    parent: Yaml | null = null,
-  ) {
-    this.#library = library
-    this.#node = node
+  constructor(file: YamlFile, document: Document, node: Node, pair: Pair | null = null, parent: Yaml | null = null) {
+    this.#file = file
     this.#document = document
-    this.#lines = lines
-    this.#shared = shared
-    this.path = path
+    this.#node = node
     this.#pair = pair
     this.#parent = parent
   }
 
-  get at(): { path: string; line: number } {
-    return { path: this.path, line: this.#line(this.#node.range?.[0] ?? 0) }
+  get at(): At {
+    return { path: this.#file.path, line: this.#line(this.#node.range?.[0] ?? 0) }
   }
 
   /** Lines of the member or item, with all members above that would be empty without it; null if others share them. */
@@ -74,22 +64,70 @@ export class Yaml {
   /** The edit that removes the member or item; if it shares its line, those that remove its text `written`. */
   removal(written: string | null): Edit[] {
     const { lines } = this
-    if (lines !== null) return [{ at: { path: this.path, line: lines.from }, throughLine: lines.through }]
+    if (lines !== null) return [{ at: { ...this.at, line: lines.from }, throughLine: lines.through }]
     if (written === null) return []
     return [`${written}, `, `, ${written}`, written].map((from) => ({ at: this.at, from, to: '' }))
   }
 
-  map(): YAMLMap<Node, Node | null> | null {
-    return this.#library.isMap(this.#node) ? (this.#node as YAMLMap<Node, Node | null>) : null
+  get isList(): boolean {
+    return this.#file.library.isSeq(this.#node)
   }
 
-  /** A member of a map, merged ones (`<<`) last. */
-  get(key: string): Yaml | null {
-    const map = this.map()
-    if (map === null) return null
-    const own = map.items.find((pair) => keyOf(pair) === key)
+  /** The node along a path of members; merged ones (`<<`) last. */
+  get(...path: string[]): Yaml | null {
+    let node: Yaml | null = this
+    for (const key of path) node = node === null ? null : node.#member(key)
+    return node
+  }
+
+  /** Members of the map along a path, without merged ones; none of any other node. */
+  entries(...path: string[]): [string, Yaml][] {
+    const node = this.get(...path)
+    if (node === null) return []
+    return node.#pairs.slice(0, ITEMS_MAX).flatMap((pair): [string, Yaml][] => {
+      const child = node.#child(pair.value, pair)
+      return child === null ? [] : [[withTemplates(keyOf(pair), this.#file.templates), child]]
+    })
+  }
+
+  /** Items of the list along a path; none of any other node. */
+  items(...path: string[]): Yaml[] {
+    const node = this.get(...path)
+    if (node === null || !this.#file.library.isSeq(node.#node)) return []
+    return node.#node.items.slice(0, ITEMS_MAX).flatMap((item) => node.#child(item as Node | null, null) ?? [])
+  }
+
+  /** The scalar along a path as text; null for any other node. */
+  text(...path: string[]): string | null {
+    const found = this.get(...path)
+    const node = found === null ? null : found.#node
+    if (!this.#file.library.isScalar(node) || node.value === null) return null
+    const text = typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))
+    return withTemplates(text, this.#file.templates)
+  }
+
+  /** The scalars of a list as one line. */
+  line(...path: string[]): string {
+    const words = this.items(...path).map((item) => item.text() ?? '')
+    return words.join(' ')
+  }
+
+  located(): Located {
+    const text = this.text() ?? ''
+    // The text of a block begins on the line after its sign.
+    const isBlock = this.#file.library.isScalar(this.#node) && this.#node.type?.startsWith('BLOCK') === true
+    const { path, line } = this.at
+    return { text, at: { path, line: isBlock ? line + 1 : line }, isOpen: isOpen(text) }
+  }
+
+  get #pairs(): Pair<Node, Node | null>[] {
+    return this.#file.library.isMap(this.#node) ? (this.#node as YAMLMap<Node, Node | null>).items : []
+  }
+
+  #member(key: string): Yaml | null {
+    const own = this.#pairs.find((pair) => keyOf(pair) === key)
     if (own !== undefined) return this.#child(own.value, own)
-    for (const pair of map.items) {
+    for (const pair of this.#pairs) {
       if (keyOf(pair) !== '<<') continue
       const merged = this.#child(pair.value, pair)
       for (const one of merged === null ? [] : merged.isList ? merged.items() : [merged]) {
@@ -101,65 +139,21 @@ export class Yaml {
     return null
   }
 
-  /** Follows `get` along a path. */
-  find(first: string, ...rest: string[]): Yaml | null {
-    let node = this.get(first)
-    for (const key of rest) node = node?.get(key) ?? null
-    return node
-  }
-
-  /** Members of a map, without merged ones. */
-  entries(): [string, Yaml][] {
-    return (this.map()?.items ?? []).slice(0, ITEMS_MAX).flatMap((pair): [string, Yaml][] => {
-      const child = this.#child(pair.value, pair)
-      return child === null ? [] : [[withTemplates(keyOf(pair), this.#shared.templates), child]]
-    })
-  }
-
-  /** Items of a list; none for any other node. */
-  items(): Yaml[] {
-    if (!this.#library.isSeq(this.#node)) return []
-    return this.#node.items.slice(0, ITEMS_MAX).flatMap((item) => this.#child(item as Node | null, null) ?? [])
-  }
-
-  get isList(): boolean {
-    return this.#library.isSeq(this.#node)
-  }
-
-  /** A scalar as text; null for any other node. */
-  text(): string | null {
-    if (!this.#library.isScalar(this.#node)) return null
-    const { value, source } = this.#node
-    return value === null
-      ? null
-      : withTemplates(typeof value === 'string' ? value : (source ?? String(value)), this.#shared.templates)
-  }
-
-  located(): Located {
-    const text = this.text() ?? ''
-    // The text of a block begins on the line after its sign.
-    const isBlock = this.#library.isScalar(this.#node) && this.#node.type?.startsWith('BLOCK') === true
-    const { path, line } = this.at
-    return { text, at: { path, line: isBlock ? line + 1 : line }, isOpen: /\$[({A-Za-z]|\{\{/.test(text) }
-  }
-
   #child(value: Node | null, pair: Pair | null): Yaml | null {
     let node = value
-    while (this.#library.isAlias(node)) {
+    while (this.#file.library.isAlias(node)) {
       this.#follow()
       node = ((node as Alias).resolve(this.#document) as Node | undefined) ?? null
     }
-    return node === null
-      ? null
-      : new Yaml(this.#library, node, this.#document, this.#lines, this.#shared, this.path, pair, this)
+    return node === null ? null : new Yaml(this.#file, this.#document, node, pair, this)
   }
 
   #follow(): void {
-    if (--this.#shared.left < 0) throw new YamlError(`more than ${FOLLOWED_MAX} aliases and merges`)
+    if (--this.#file.left < 0) throw new YamlError(`more than ${FOLLOWED_MAX} aliases and merges`)
   }
 
   #line(offset: number): number {
-    return this.#lines.linePos(offset).line
+    return this.#file.lines.linePos(offset).line
   }
 }
 
@@ -201,9 +195,9 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
       )
     }
   }
-  const shared = { left: FOLLOWED_MAX, templates: values }
+  const file: YamlFile = { library, lines, path, templates: values, left: FOLLOWED_MAX }
   return documents.flatMap((document) =>
-    document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, shared, path),
+    document.contents === null ? [] : new Yaml(file, document, document.contents as Node),
   )
 }
 
