@@ -6,10 +6,12 @@
 /** Characters of the longest name of a test. */
 export const NAME_MAX = 80
 
-const RUST =
-  /\/\/.*|\/\*[^]*?\*\/|b?r(#*)"([^]*?)"\1|b?c?"((?:\\[^]|[^"\\])*)"|'(?:\\.[^']*|[^'\\\n])'/g
+const RUST = /\/\/.*|\/\*[^]*?\*\/|b?r(#*)"([^]*?)"\1|b?c?"((?:\\[^]|[^"\\])*)"|'(?:\\.[^']*|[^'\\\n])'/g
 const PATTERN = /(?<=(?:[(,=:[!&|?{};>]|\breturn)\s*)\/(?![/*])(?:[^/\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//
-const SCRIPT = new RegExp(String.raw`//.*|/\*[^]*?\*/|${PATTERN.source}|(['"])((?:(?!\1)[^\\\n]|\\.)*)\1|[` + '`{}]', 'g')
+const SCRIPT = new RegExp(
+  String.raw`//.*|/\*[^]*?\*/|${PATTERN.source}|(['"])((?:(?!\1)[^\\\n]|\\.)*)\1|[` + '`{}]',
+  'g',
+)
 const TEMPLATE = /((?:[^`\\$]|\\[^]|\$(?!\{))*)(?:`|\$\{)/y
 
 const lineOf = (text, index) => text.slice(0, index).split('\n').length
@@ -40,7 +42,8 @@ export function scriptLiterals(text) {
       if (part === null) break
       whole.text += (word === '}' ? '{}' : '') + part[1]
       if (part[0].endsWith('{')) open.push(whole)
-      else found.push({ line: lineOf(text, whole.index), end: TEMPLATE.lastIndex, index: whole.index, text: whole.text })
+      else
+        found.push({ line: lineOf(text, whole.index), end: TEMPLATE.lastIndex, index: whole.index, text: whole.text })
       SCRIPT.lastIndex = TEMPLATE.lastIndex
     } else if (token[2] !== undefined)
       found.push({ line: lineOf(text, token.index), index: token.index, end: SCRIPT.lastIndex, text: token[2] })
