@@ -52,6 +52,11 @@ impl Stream {
         Ok(Self(Arc::new(RawStream { driver, device, stream, kept: Mutex::default() })))
     }
 
+    /// The `CUstream`, for other libraries. Valid as long as a clone of this lives.
+    pub fn as_raw(&self) -> *mut std::ffi::c_void {
+        self.0.stream.0
+    }
+
     /// Starts a copy of `len` bytes from `from_offset` in `from` to `to_offset` in `to`, at least one of which is on a
     /// device. Others see it after a wait for the stream.
     ///
