@@ -245,7 +245,7 @@ export class Repository {
     const missing = this.#missingIn(this.#places.look(this.#log))
     if (missing.length === 0) return new Set()
     const names = missing.map((name) => `'${name}'`).join(', ')
-    this.#log('info', `gone from the model repository, or there twice: ${names}; looking again in ${RECHECK_MS} ms`)
+    this.#log('info', `missing from the model repository, or in it twice: ${names}; checking again in ${RECHECK_MS} ms`)
     await new Promise((done) => setTimeout(done, RECHECK_MS))
     return new Set(missing)
   }
@@ -504,10 +504,10 @@ export class Repository {
   #sweep(): void {
     try {
       const swept = sweepOverrides()
-      if (swept > 0) this.#log('info', `removed ${swept} model directories that earlier processes left behind`)
+      if (swept > 0) this.#log('info', `removed ${swept} model directories of earlier processes`)
     } catch (error) {
       const reason = asServerError(error).message
-      this.#log('warning', `could not look for model directories that earlier processes left behind: ${reason}`)
+      this.#log('warning', `could not look for model directories of earlier processes: ${reason}`)
     }
   }
 

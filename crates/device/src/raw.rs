@@ -78,7 +78,7 @@ impl Driver {
         // SAFETY: writes one pointer.
         let code = self.functions.allocate_host.map(|f| unsafe { f(&raw mut block, len, PORTABLE) });
         self.check("cuMemHostAlloc", code)?;
-        NonNull::new(block.cast()).ok_or_else(|| Error::internal("cuMemHostAlloc gave no memory"))
+        NonNull::new(block.cast()).ok_or_else(|| Error::internal("cuMemHostAlloc returned no memory"))
     }
 
     /// Frees memory that `allocate_host` returned.

@@ -81,7 +81,7 @@ impl Stream {
     /// Starts a copy of device memory from `offset` on into all of `to`, which is returned after waiting.
     ///
     /// # Errors
-    /// As `copy`.
+    /// INTERNAL, with the driver's error, or for a range out of bounds.
     pub fn download<T>(&self, from: &RegionRef, offset: usize, to: T) -> Result<DeviceRead<T>>
     where
         T: DerefMut<Target = [u8]> + Send + 'static,
@@ -228,5 +228,5 @@ fn side_of_region(region: &RegionRef, offset: usize, len: usize) -> Result<Side>
 
 #[cold]
 fn outside(offset: usize, len: usize, of: usize) -> Error {
-    Error::internal(format!("a copy of {len} bytes at offset {offset} does not lie inside {of} bytes"))
+    Error::internal(format!("a copy of {len} bytes at offset {offset} is not inside the {of} bytes"))
 }

@@ -66,7 +66,7 @@ impl BoundListener {
     /// Listens.
     ///
     /// # Errors
-    /// Those of [`bind`] if another process listened first.
+    /// UNAVAILABLE if another process took the port meanwhile.
     pub fn listen(self) -> Result<Listening> {
         let tcp = |listeners: Vec<TcpListener>| listeners.into_iter().map(Listener::Tcp).collect();
         Ok(match self.sockets {
@@ -94,7 +94,7 @@ impl BoundListener {
 /// Takes over the given socket, or binds the address, for `count` listeners.
 ///
 /// # Errors
-/// Those of [`bind_port`], `unix::bind` and `given::take`.
+/// UNAVAILABLE if another process has the address; INVALID_ARG if it, a path or a descriptor cannot be used.
 pub fn bind(at: ListenAddress<'_>, count: usize) -> Result<BoundListener> {
     let count = count.max(1);
     if let Some(fd) = at.given_fd {
@@ -112,7 +112,7 @@ pub fn bind(at: ListenAddress<'_>, count: usize) -> Result<BoundListener> {
 /// Binds `count` sockets to one port and returns the port; 0 picks a free one.
 ///
 /// # Errors
-/// Those of [`bind_error`].
+/// UNAVAILABLE if another process has the address; INVALID_ARG if it cannot be bound.
 fn bind_port(address: &str, port: u16, reuse_port: bool, count: usize) -> Result<(u16, Vec<Socket>)> {
     let failed = |e: io::Error| bind_error(&format!("{address}:{port}"), &e);
     let resolved = (address, port).to_socket_addrs().map_err(failed)?.next();
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn an_unavailable_address_is_not_reported_as_in_use() {
         for (address, expected) in [
-            ("192.0.2.1", "; no interface of this machine has this address"),
+            ("192.0.2.1", "; this machine has no interface with this address"),
             ("no host", "can not be listened to: failed to lookup address information"),
             ("localhost:80", "can not be listened to: failed to lookup address information"),
             ("unix:/no/such/directory", "can not be listened to: No such file or directory"),

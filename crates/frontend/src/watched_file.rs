@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::invalid(format!("{} can not be read: {e}", path.display()));
     let found = fs::metadata(path).map_err(failed)?;
     if !found.is_file() || found.len() > bytes_max {
-        return Err(Error::invalid(format!("{} is no file of at most {bytes_max} bytes", path.display())));
+        return Err(Error::invalid(format!("{} is not a file of at most {bytes_max} bytes", path.display())));
     }
     let mut text = Vec::new();
     // The file may grow meanwhile.

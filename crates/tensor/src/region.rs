@@ -90,7 +90,7 @@ pub trait DeviceMemory: Send + Sync {
     /// Copies `from` to `offset`; when it returns, other processes see the bytes.
     ///
     /// # Errors
-    /// As `read`.
+    /// INTERNAL, with the error of the driver.
     fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
     /// The export of these bytes to another process; `None` if it is impossible. All earlier writes are complete.
     fn exported(&self) -> Option<Exported> {
@@ -157,7 +157,7 @@ impl dyn RegionMemory + '_ {
     /// Copies `from` to `offset`.
     ///
     /// # Errors
-    /// As `copy_to`.
+    /// INTERNAL when the part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn copy_from(&self, offset: usize, from: &[u8]) -> Result<()> {
         match self.at(offset, from.len())? {
             Range::Device(memory, at) => memory.write(at, from),
@@ -174,7 +174,7 @@ impl dyn RegionMemory + '_ {
     /// and at different addresses: the result is as if all bytes were read before the first was written.
     ///
     /// # Errors
-    /// As `copy_to`, for either side.
+    /// INTERNAL when either part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn copy_from_region(
         &self,
         offset: usize,
@@ -213,7 +213,7 @@ impl dyn RegionMemory + '_ {
     /// writes to the region.
     ///
     /// # Errors
-    /// As `copy_to`.
+    /// INTERNAL when the part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn read_at<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
         match self.at(offset, N)? {
             // SAFETY: `at` checked `N` bytes; a byte has no alignment.
@@ -228,7 +228,7 @@ impl dyn RegionMemory + '_ {
     /// Writes `byte` to `len` bytes from `offset` on.
     ///
     /// # Errors
-    /// As `copy_to`.
+    /// INTERNAL when the part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<()> {
         match self.at(offset, len)? {
             // SAFETY: `at` checked `len` bytes; they are writable by the trait's contract.
@@ -266,7 +266,7 @@ impl dyn RegionMemory + '_ {
     #[cold]
     fn outside(&self, offset: usize, len: usize) -> Error {
         Error::internal(format!(
-            "{len} bytes at offset {offset} do not lie inside the {} bytes wanted of shared memory region '{}'",
+            "{len} bytes at offset {offset} are not inside the {} bytes wanted of shared memory region '{}'",
             self.len(),
             self.region_name()
         ))

@@ -123,8 +123,8 @@ impl TlsFiles {
                 Err(rustls::Error::InconsistentKeys(_)) => {
                     let (certificate, key) = (certificate.display(), key.display());
                     Err(Error::invalid(format!(
-                        "the certificate of {certificate} and the key of {key} cannot be used together: \
-                         the key is that of another certificate"
+                        "the certificate {certificate} and the key {key} do not match: the key belongs to another \
+                         certificate"
                     )))
                 }
                 Err(e) => Err(Error::invalid(format!("{} cannot be used: {e}", certificate.display()))),
@@ -181,7 +181,7 @@ fn wrong(path: &Path, what: &str, error: &pem::Error) -> Error {
     let path = path.display();
     match error {
         pem::Error::NoItemsFound => Error::invalid(format!("there is {what} in PEM in {path}")),
-        other => Error::invalid(format!("{path} is no PEM file: {other}")),
+        other => Error::invalid(format!("{path} is not a PEM file: {other}")),
     }
 }
 
