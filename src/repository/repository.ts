@@ -504,10 +504,10 @@ export class Repository {
   #sweep(): void {
     try {
       const swept = sweepOverrides()
-      if (swept > 0) this.#log('info', `removed ${swept} model directories that earlier processes left behind`)
+      if (swept > 0) this.#log('info', `removed ${swept} model directories of earlier processes`)
     } catch (error) {
       const reason = asServerError(error).message
-      this.#log('warning', `could not look for model directories that earlier processes left behind: ${reason}`)
+      this.#log('warning', `could not look for model directories of earlier processes: ${reason}`)
     }
   }
 

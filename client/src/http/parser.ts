@@ -126,7 +126,7 @@ export class Parser {
     }
     const line = bytes.toString('latin1', 0, end)
     if (this.#state === 'behind') {
-      if (line !== '') throw new Error('a chunk of the response is longer than it says')
+      if (line !== '') throw new Error('a chunk of the response is longer than its length')
       this.#state = 'size'
     } else if (this.#state === 'trailer') {
       if (line === '') this.#end(answer)

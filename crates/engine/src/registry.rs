@@ -163,7 +163,7 @@ impl Engine {
     /// The version of a request; `version` is the client's text, "" = the highest ready one.
     ///
     /// # Errors
-    /// `version` is no number, or rows 1–4 of protocol.md 2.9.
+    /// INVALID_ARG if `version` is not a number; otherwise the errors of rows 1–4 of protocol.md 2.9.
     pub fn model(&self, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
         self.model_at(name, parse_version(version)?)
     }
@@ -192,7 +192,7 @@ impl Engine {
     /// one model must notice before it rejects inferences.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn model_ready(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let ready = self.model_ready_for_models(name, version)?;
         Ok(if self.is_exiting() { ReadinessState::Known(false) } else { ready })
@@ -201,7 +201,7 @@ impl Engine {
     /// Like [`model_ready`](Self::model_ready), for requests in flight, which may call models while the server exits.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn model_ready_for_models(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let version = parse_version(version)?;
         let table = self.directory.load();
@@ -214,7 +214,7 @@ impl Engine {
     /// Like [`model_ready`](Self::model_ready), without asking models.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn is_model_ready(&self, name: &str, version: &str) -> Result<bool> {
         let version = parse_version(version)?;
         match self.directory.load().find(name, version) {

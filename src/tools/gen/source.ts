@@ -67,7 +67,7 @@ async function readyModels(remote: Remote): Promise<string[]> {
   const rows = await ask(remote, '/v2/repository/index', {
     method: 'POST',
     body: '{"ready":true}',
-    advise: () => '; --models=A,B asks for these without an index',
+    advise: () => '; --models=A,B works without an index',
   })
   const names = Array.isArray(rows) ? rows.map((row) => membersOf(row)['name']) : [null]
   if (!names.every((name) => typeof name === 'string'))

@@ -109,7 +109,7 @@ class Model(link.Unlinked):
         for slot in slots:
             while not self._answers[slot][1][0]:
                 if monotonic() > end:
-                    raise TimeoutError("a request was not answered")
+                    raise TimeoutError("a request got no response")
                 sleep(0.001)
         return [self._answers.pop(slot)[0] for slot in slots]
 

@@ -58,7 +58,7 @@ impl Tokenizer {
     /// adds.
     ///
     /// # Errors
-    /// NOT_FOUND without the file; INVALID_ARG for a file that is none, or above a named limit.
+    /// NOT_FOUND without the file; INVALID_ARG for an invalid file, or one above a named limit.
     pub fn open(folder: &Path) -> Result<Self> {
         let Some(bytes) = files::read(folder, FILE, TOKENIZER_BYTES_MAX)? else {
             let path = folder.join(FILE);
