@@ -59,7 +59,7 @@ static TRITONSERVER_Error* respond(TRITONBACKEND_Request* request, TRITONBACKEND
   return NULL;
 }
 
-// Refuses to load in a server with an older API than the one this was compiled for.
+// Rejects servers whose API is older than the one this was compiled for.
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
   (void)backend;
   uint32_t major, minor;
@@ -257,7 +257,7 @@ fn failure(code: u32, text: &str) -> Err {
     unsafe { error_new(code, text.as_ptr()) }
 }
 
-/// Deletes an error that nobody else gets; null is none.
+/// Deletes an error that is not returned; does nothing with null.
 fn ignore(error: Err) {
     // SAFETY: the error is null or owned by the caller, who gives it away here.
     unsafe { error_delete(error) }
@@ -314,7 +314,7 @@ fn respond(request: *mut Request, response: *mut Response) -> Result<u64, Err> {
     Ok(if dims == 0 { 1 } else { unsafe { shape.read() as u64 } })
 }
 
-/// Refuses to load in a server with an older API than the one that triton.rs has.
+/// Rejects servers whose API is older than that of triton.rs.
 #[no_mangle]
 pub extern "C" fn TRITONBACKEND_Initialize(_backend: *mut Backend) -> Err {
     let (mut major, mut minor) = (0, 0);
