@@ -146,7 +146,7 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
   } catch (error) {
     if (error instanceof ShellError || error instanceof YamlError) {
       const template = /\{\{/.test(text)
-        ? ': it is a template of Helm; run doctor on the output of `helm ' + 'template`'
+        ? ': it is a template of Helm; run doctor on the output of `helm template`'
         : ''
       throw new InputError(`${path}: ${error.message}${template}`)
     }

@@ -24,7 +24,7 @@ export async function modelsOfServer(remote: Remote, names: readonly string[] | 
     const path = `/v2/models/${encodeURIComponent(name)}`
     const metadata = await ask(remote, path)
     if (!isMetadata(metadata))
-      throw new CommandError(`GET ${remote.url}${path}: the response does not describe a ` + `model`)
+      throw new CommandError(`GET ${remote.url}${path}: the response does not describe a model`)
     const config = await ask(remote, `${path}/config`)
     if (!isConfig(config))
       throw new CommandError(`GET ${remote.url}${path}/config: the response is not a configuration`)

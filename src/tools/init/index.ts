@@ -475,8 +475,7 @@ async function tryConfigured(
     if (kind === 'pytorch' || kind === 'tensorrt') {
       const isKnown = script !== null && script.inputs !== null && script.outputs !== null
       const what = isKnown ? 'datatypes and dims' : 'inputs and outputs'
-      const refusal =
-        `the ${what} in config.pbtxt are placeholders: fill in the values of the model before you ` + `serve it`
+      const refusal = `the ${what} in config.pbtxt are placeholders: fill in the values of the model before you serve it`
       return { example: null, refusal }
     }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
