@@ -9,10 +9,10 @@ import { constants } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
-import { Comparison, cosine, type Output } from '../../src/commands/optimize/compare.js'
-import { readRequests } from '../../src/commands/optimize/inputs.js'
-import { measured } from '../../src/commands/optimize/measure.js'
-import * as optimize from '../../src/commands/optimize/index.js'
+import { Comparison, cosine, type Output } from '../../src/tools/optimize/compare.js'
+import { readRequests } from '../../src/tools/optimize/inputs.js'
+import { measured } from '../../src/tools/optimize/measure.js'
+import * as optimize from '../../src/tools/optimize/index.js'
 import { Server } from '../../src/index.js'
 import { textFolder } from '../models/text.mjs'
 import { ROOT } from '../server/harness.js'
@@ -67,7 +67,7 @@ function repository(graph: Uint8Array, made: Uint8Array = graph, config = CONFIG
 afterEach(() => vi.unstubAllEnvs())
 
 /** Rates are measured in one test: they take some seconds. */
-vi.mock('../../src/commands/optimize/measure.js', { spy: true })
+vi.mock('../../src/tools/optimize/measure.js', { spy: true })
 const untimed = (): void => {
   vi.mocked(measured).mockResolvedValue({ concurrency: 1, rates: [1, 2], cpuMs: [2, 1] })
 }
