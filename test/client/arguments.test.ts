@@ -356,7 +356,7 @@ test.each<[what: string, url: unknown, text: string | RegExp]>([
   [
     'a password with a % that is no escape',
     'http://me:100%@localhost:8000',
-    /^user and password of an address are written with %XX/,
+    /^user and password of an address need %XX/,
   ],
 ])('an address that is %s is refused', (_, url, text) => {
   expect(() => node.connect(url as string)).toThrow(
