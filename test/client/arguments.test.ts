@@ -408,7 +408,7 @@ test('certificates that are none fail the first call, and are not in its text', 
     expect(error).toMatchObject({
       name: 'ClientError',
       code: 'INVALID_ARG',
-      text: expect.stringMatching(/^no connection can be made with the options of connect: /),
+      text: expect.stringMatching(/^the options of connect prevent a connection: /),
     })
     expect(String(error)).not.toContain('secret')
   }
