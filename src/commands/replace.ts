@@ -21,7 +21,7 @@ export function replaceFile(given: string, text: string, modeOfNew: number): voi
     fd = openSync(fresh, 'wx', mode)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw cannotWrite(path, error)
-    throw new CommandError(`${fresh} is there: another nereid is at work, or was interrupted; remove it then`)
+    throw new CommandError(`${fresh} is there: another nereid uses it or was interrupted; in the latter case remove it`)
   }
   try {
     try {

@@ -334,7 +334,7 @@ class TestHost implements Channel {
       case Frame.CALL_CLOSE:
         return
       default:
-        throw new RangeError(`frame ${frame.frame} (${flags}, ${count}) is none that a runner sends`)
+        throw new RangeError(`frame ${frame.frame} (${flags}, ${count}) is not a frame that runners send`)
     }
   }
 

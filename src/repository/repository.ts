@@ -245,7 +245,7 @@ export class Repository {
     const missing = this.#missingIn(this.#places.look(this.#log))
     if (missing.length === 0) return new Set()
     const names = missing.map((name) => `'${name}'`).join(', ')
-    this.#log('info', `gone from the model repository, or there twice: ${names}; looking again in ${RECHECK_MS} ms`)
+    this.#log('info', `missing from the model repository, or in it twice: ${names}; checking again in ${RECHECK_MS} ms`)
     await new Promise((done) => setTimeout(done, RECHECK_MS))
     return new Set(missing)
   }

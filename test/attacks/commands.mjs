@@ -367,10 +367,10 @@ export const rows = [
           'empty.onnx': /./,
           'passwd.onnx': /there is no file|is not below/,
           'up.onnx': /is not below|there is no file/,
-          'fifo.onnx': /is no regular file/,
+          'fifo.onnx': /is not a regular file/,
           'ring.onnx': /there is no file/,
           'null.onnx': /there is no file/,
-          'model.onnx': /is no regular file/,
+          'model.onnx': /is not a regular file/,
           many: /more than \d+ files/,
         }
         let worst = 0

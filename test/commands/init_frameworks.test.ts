@@ -91,7 +91,7 @@ describe('a TorchScript, in an interpreter with torch', () => {
     const text = configOf(directory, 'net')
     expect(tensorsOf(text)).toEqual({ input: ['x FP32 [-1]'], output: ['OUTPUT__0 FP32 [-1]'] })
     expect(text).toContain('# The inputs are those of the file.')
-    expect(text).toContain('# The file does not say its outputs: fill them in.')
+    expect(text).toContain('# The file does not have the names of its outputs: fill them in.')
   })
 
   test.each([

@@ -98,7 +98,7 @@ describe('a folder', () => {
   test('that no text model has is refused with the reason, and leaves nothing', async () => {
     const folder = textFolder()
     const { code, err, models } = await made(below('hub', { ...folder, 'tokenizer.json': '{' }))
-    expect([code, err]).toEqual([1, expect.stringMatching(/hub is no text model: .*tokenizer\.json/)])
+    expect([code, err]).toEqual([1, expect.stringMatching(/hub is not a text model: .*tokenizer\.json/)])
     expect(existsSync(models)).toBe(false)
   })
 

@@ -132,15 +132,14 @@ describe('a model', () => {
     const low = /\ncosine +minimum 0\.\d+, mean 0\.[0-8]\d+\n/
     expect([refused.code, refused.out]).toEqual([1, expect.stringMatching(low)])
     expect(refused.err).toContain(
-      'error: the int8 model differs too much (at least 0.99 in the mean and 0.97 for each output are wanted): ' +
-        'nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it all the same\n',
+      'error: the int8 model differs too much (at least 0.99 in the mean and 0.97 for each output are needed): nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it nevertheless\n',
     )
     nothingLeft(directory)
     expect((await optimized(directory, '--accept')).code).toBe(0)
     expect(existsSync(join(directory, 'out/m/1/model.onnx'))).toBe(true)
     // Existing files stay without --force.
     const again = await optimized(directory, '--accept')
-    expect([again.code, again.err]).toEqual([1, expect.stringContaining('is already there; --force replaces it')])
+    expect([again.code, again.err]).toEqual([1, expect.stringContaining('already exists; --force replaces it')])
     expect((await optimized(directory, '--accept', '--force')).code).toBe(0)
   })
 
@@ -148,7 +147,7 @@ describe('a model', () => {
     const directory = repository(ORIGINAL, NAN)
     const { code, out, err } = await optimized(directory, '--accept')
     expect([code, out]).toEqual([1, expect.stringMatching(/\ncosine +minimum NaN, mean NaN\n/)])
-    expect(err).toContain('returns values that are no numbers where the original has numbers: nothing was written')
+    expect(err).toContain('returns values that are not numbers where the original returns numbers: nothing was written')
     nothingLeft(directory)
   })
 
@@ -332,7 +331,7 @@ describe('inputs', () => {
   })
 
   const wrong: [string, string, RegExp][] = [
-    ['no JSON', 'hello', /is no JSON of requests to \/v2\/models\/m\/infer: /],
+    ['no JSON', 'hello', /is not JSON of requests to \/v2\/models\/m\/infer: /],
     ['deep JSON', '['.repeat(1_000_000), /is no JSON of requests/],
     ['deeper JSON', '['.repeat(4_000_000), /has more than \d+ bytes, or \d+ arrays, in one value: write a request in/],
     [

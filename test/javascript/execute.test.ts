@@ -115,7 +115,7 @@ test('numbers of a request that its 64 bits do not hold are errors', async () =>
     )
   await expect(tested.infer(input(1), { timeoutUs: 0.5 })).rejects.toThrow('timeoutUs must be an integer from 0 to')
   await expect(tested.infer(input(1), { parameters: { rate: NaN } })).rejects.toThrow(
-    "parameter 'rate' is NaN, and numbers of parameters are finite",
+    "parameter 'rate' is NaN, and numbers of parameters must be finite",
   )
   expect((await tested.infer(input(1), { correlationId: 2n ** 64n - 1n })).output('OUT').data).toEqual(
     Float32Array.of(2),
@@ -129,9 +129,7 @@ test('rejections, errors with a code and values that are no errors answer the ba
     'INVALID_ARG no',
     'INVALID_ARG no',
   ])
-  expect((await answers(() => Promise.reject('text')))[0]).toBe(
-    failed('Error: a value that is no Error was thrown: text'),
-  )
+  expect((await answers(() => Promise.reject('text')))[0]).toBe(failed('Error: the thrown value is not an Error: text'))
 })
 
 test('a wrong value of execute fails the batch with a text that says what was expected', async () => {

@@ -49,7 +49,7 @@ impl Backend for ForestBackend {
         let parameters = parameters(&config)?;
         if !parameters.ignored.is_empty() {
             let (model, names) = (&config.name, parameters.ignored.join(", "));
-            log::debug!("model '{model}': the parameters {names} change nothing: the trees have one layout");
+            log::debug!("model '{model}': the parameters {names} have no effect: trees have a single layout");
         }
         let ensemble = ensemble(&config, &parameters, &spec.version_directory)?;
         let evaluator = Evaluator::new(&ensemble, output_kind(&config, &parameters, &ensemble));

@@ -142,7 +142,7 @@ impl UnknownKeys {
         let mut warned = self.0.lock();
         for key in keys {
             if warned.insert(key.clone()) {
-                log::warn!("'{key}' is no setting of the {backend} backend, and has no effect (model '{model}')");
+                log::warn!("'{key}' is not a setting of the {backend} backend, and has no effect (model '{model}')");
             }
         }
     }

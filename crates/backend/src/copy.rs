@@ -322,6 +322,6 @@ fn range(bytes: &mut [u8], offset: usize, len: usize) -> Result<&mut [u8]> {
 #[cold]
 fn misplaced() -> Error {
     Error::internal(
-        "a copy was planned between places that there are not; this is a defect of the server, please report it",
+        "a copy was planned between locations that do not exist; this is a defect of the server, please report it",
     )
 }

@@ -259,7 +259,7 @@ fn downloaded(region: &RegionRef) -> Result<Data> {
 fn may_copy(region: &dyn RegionMemory) -> Result<()> {
     if region.len() > REGION_COPY_BYTES_MAX {
         return Err(Error::invalid(format!(
-            "{} bytes of shared memory region '{}' would have to be copied, the limit is {REGION_COPY_BYTES_MAX}",
+            "{} bytes of shared memory region '{}' would have to be copied; the limit is {REGION_COPY_BYTES_MAX}",
             region.len(),
             region.region_name()
         )));
@@ -382,7 +382,7 @@ mod tests {
         stage(&mut entries, &signature, |_| false);
         assert!(entries[0].result.is_none());
         let text = "[request id: <id_unknown>] 2147483648 bytes of shared memory region 'heap' would have to be \
-                    copied, the limit is 2147483647";
+                    copied; the limit is 2147483647";
         assert_eq!(entries[1].result.as_ref().and_then(|r| r.as_ref().err()), Some(&Error::invalid(text)));
     }
 

@@ -153,7 +153,7 @@ pub fn suspect(device: u32, why: &str) -> bool {
     match driver.lost(device) {
         Ok(Some(words)) => failure::report(device, &format!("{why} ({words})")),
         Ok(None) => {}
-        Err(e) => log::warn!("GPU {device} was asked whether it still works, after '{why}': {}", e.message()),
+        Err(e) => log::warn!("GPU {device} was checked after '{why}': {}", e.message()),
     }
     failure::failed(device).is_some()
 }
@@ -377,11 +377,11 @@ impl Driver {
     fn make_peers(&self, a: u32, b: u32) {
         for (from, to) in [(a, b), (b, a)] {
             match self.enable_peer(from, to) {
-                Ok(true) => log::info!("device {from} reaches the memory of device {to}"),
+                Ok(true) => log::info!("device {from} can access the memory of device {to}"),
                 Ok(false) => {
-                    log::info!("device {from} cannot reach the memory of device {to}: copies go through the host")
+                    log::info!("device {from} cannot access the memory of device {to}: copies go through the host")
                 }
-                Err(e) => log::warn!("device {from} does not reach the memory of device {to}: {}", e.message()),
+                Err(e) => log::warn!("device {from} cannot access the memory of device {to}: {}", e.message()),
             }
         }
     }

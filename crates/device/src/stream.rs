@@ -350,5 +350,5 @@ fn side_of_region(region: &RegionRef, offset: usize, len: usize) -> Result<Side>
 
 #[cold]
 fn outside(offset: usize, len: usize, of: usize) -> Error {
-    Error::internal(format!("a copy of {len} bytes at offset {offset} does not lie inside {of} bytes"))
+    Error::internal(format!("a copy of {len} bytes at offset {offset} is not inside the {of} bytes"))
 }

@@ -143,7 +143,9 @@ impl Ensemble {
         let compiled = Arc::new(compile(&self.signature, &self.config, &models)?);
         if compiled.plan.decoupled() != self.signature.decoupled {
             let model = &self.signature.model;
-            let text = format!("ensemble '{model}' has to be loaded again: its models changed how often they answer");
+            let text = format!(
+                "ensemble '{model}' has to be loaded again: one of its models changed the number of its responses"
+            );
             return Err(Error::unavailable(text).retry(false));
         }
         self.compiled.store(compiled.clone());

@@ -211,7 +211,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let found = fs::metadata(path).map_err(failed)?;
     if !found.is_file() || found.len() > FILE_BYTES_MAX as u64 {
         let path = path.display();
-        return Err(Error::invalid(format!("{path} is no file of at most {FILE_BYTES_MAX} bytes")));
+        return Err(Error::invalid(format!("{path} is not a file of at most {FILE_BYTES_MAX} bytes")));
     }
     let mut text = Vec::new();
     // The file may grow meanwhile.

@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn an_unavailable_address_is_not_reported_as_in_use() {
         for (address, expected) in [
-            ("192.0.2.1", "; no interface of this machine has this address"),
+            ("192.0.2.1", "; this machine has no interface with this address"),
             ("no host", "can not be listened to: failed to lookup address information"),
             ("localhost:80", "can not be listened to: failed to lookup address information"),
             ("unix:/no/such/directory", "can not be listened to: No such file or directory"),

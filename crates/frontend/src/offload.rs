@@ -230,7 +230,7 @@ pub fn start<T: Send + 'static>(
     match POOL.submit(Box::new(job), bytes >= HEAVY_BYTES_MIN) {
         Ok(()) => Ok(Offloaded { shared }),
         Err(_) => Err(Error::unavailable(format!(
-            "the server has {JOBS_WAITING_MAX} large requests waiting to be read or written, which is the limit; \
+            "the server has {JOBS_WAITING_MAX} large requests waiting to be parsed or written, which is the limit; \
              try again later"
         ))),
     }

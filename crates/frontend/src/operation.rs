@@ -58,7 +58,7 @@ impl Context<'_> {
         }
         // The caller is a reactor, which unmaps 60 MB in 3 ms.
         memory::reclaim::drop_later(bytes, argument.into_bytes());
-        let text = format!("the request has {bytes} bytes, and a control operation other than a load may have {most}");
+        let text = format!("the request has {bytes} bytes, and a control operation other than load may have {most}");
         Err(Error::invalid(text).into())
     }
 }

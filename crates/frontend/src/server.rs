@@ -326,8 +326,8 @@ fn open_tls(
     let Some(options) = options else { return Ok(None) };
     if at.given_fd.is_none() && unix_path(at.address).is_some() {
         return Err(Error::invalid(format!(
-            "TLS is not spoken over a Unix socket ({}): what goes through it stays on this machine, and the mode of \
-             its file says who may connect",
+            "TLS is not supported over a Unix socket ({}): its data stay on this machine, and the mode of its file \
+             decides who may connect",
             at.address
         )));
     }

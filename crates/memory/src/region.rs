@@ -423,7 +423,7 @@ impl Window {
     fn imported(&self) -> Result<&Imported> {
         match &self.region.memory {
             Backing::Device(memory) => Ok(memory),
-            Backing::Mapped(_) => Err(Error::internal("a mapped region was taken for memory of a device")),
+            Backing::Mapped(_) => Err(Error::internal("a mapped region was used as memory of a device")),
         }
     }
 }

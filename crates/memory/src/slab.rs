@@ -118,7 +118,7 @@ impl SlabPool {
     pub fn reserve(&self, len: usize) -> Result<SlabMut> {
         // Beyond the kernel's limit on mappings every allocation of the process would fail, malloc's too.
         let slab = if Block::count() < MAPPINGS_MAX { self.take_or_map(len) } else { None };
-        slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory to give")))
+        slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory left")))
     }
 
     /// Like [`Self::get`], in pinned memory (`--pinned-memory-pool-byte-size`). If there is none, returns ordinary

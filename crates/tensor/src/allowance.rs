@@ -165,7 +165,7 @@ fn allocate(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     if is_reserved {
         return Ok(());
     }
-    Err(Error::exhausted(format!("cannot allocate {more} bytes: the system has no memory to give")))
+    Err(Error::exhausted(format!("cannot allocate {more} bytes: the system has no memory left")))
 }
 
 #[cfg(test)]

@@ -121,10 +121,7 @@ impl Data {
 
     #[cold]
     fn outside(&self, offset: usize, len: usize) -> Error {
-        Error::internal(format!(
-            "{len} bytes at offset {offset} do not lie inside the {} bytes of a tensor",
-            self.len()
-        ))
+        Error::internal(format!("{len} bytes at offset {offset} are not inside the {} bytes of a tensor", self.len()))
     }
 }
 

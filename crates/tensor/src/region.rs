@@ -282,7 +282,7 @@ impl dyn RegionMemory + '_ {
     #[cold]
     fn outside(&self, offset: usize, len: usize) -> Error {
         Error::internal(format!(
-            "{len} bytes at offset {offset} do not lie inside the {} bytes wanted of shared memory region '{}'",
+            "{len} bytes at offset {offset} are not inside the {} bytes wanted of shared memory region '{}'",
             self.len(),
             self.region_name()
         ))

@@ -102,7 +102,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
         "exponential_standard_ratio" => Transform::ExponentialRatio { ratio },
         "logarithm_one_plus_exp" => Transform::Softplus,
         "softmax" => Transform::Softmax,
-        other => return Err(unsupported(format!("the postprocessor '{other}' is not known"))),
+        other => return Err(unsupported(format!("the postprocessor '{other}' is unknown"))),
     };
     let unsigned = |n: i32| u64::try_from(n).unwrap_or(0);
     let (features, outputs, is_multiclass) = (unsigned(features), unsigned(outputs), task == MULTICLASS);

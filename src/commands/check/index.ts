@@ -115,7 +115,7 @@ async function problemsOfLoad(
     severity: 'warning',
     model: key,
     path: file,
-    message: 'is not loaded: beside it are no versions of a model',
+    message: 'is not loaded: there are no versions of a model beside it',
   }))
   try {
     for (const { model, reason: message } of await loadProblems(settings, targets)) {

@@ -27,7 +27,7 @@ export async function inspectTargets(
     const stat = statIfAny(target)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${target}`)
     if (!stat.isDirectory() && isForInit(target))
-      throw new ServerError('INVALID_ARG', `${target} is no configuration${fileHint(target)}`)
+      throw new ServerError('INVALID_ARG', `${target} is not a configuration${fileHint(target)}`)
     if (!stat.isDirectory()) models.push(await inspectFile(target, settings))
     else if (isModel(target)) models.push(await inspectModel(basename(resolve(target)), [target], settings))
   }

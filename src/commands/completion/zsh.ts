@@ -15,7 +15,7 @@ ${flags.map(specification).join('\n')}
   )
   commands=(
 ${commands.map(({ name, meaning }) => `    ${quoted(`${name}:${meaning}`)}`).join('\n')}
-    'serve:Serve models, which is what happens without a command'
+    'serve:Serve models (the default command)'
   )
   case \${words[2]} in
 ${commands.map(commandCase).join('\n')}

@@ -95,8 +95,8 @@ export function judgeInstalls(commands: readonly (readonly Located[])[], finding
         first.at,
         subject,
         'same',
-        'packages for Python models, at each start: it needs the network, and a root that can be written; ' +
-          'RUN pip install in an image of your own does it once',
+        'packages for Python models, at each start: it needs the network, and a writable file system; RUN pip ' +
+          'install in an image of your own does it once',
       )
     } else if (/^(?:sudo )?(?:apt|apt-get|apk|yum|dnf) /.test(subject)) {
       findings.add(
@@ -104,7 +104,7 @@ export function judgeInstalls(commands: readonly (readonly Located[])[], finding
         subject,
         'change',
         'the image runs as a user without rights: install it in an image of your own, with USER root before ' +
-          'and USER 1000 behind',
+          'and USER 1000 after it',
       )
     }
   }
@@ -174,9 +174,9 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
     if (!text.startsWith('--') || text === '--') {
       // The value comes from a shell and is unknown.
       if (arg.isOpen) {
-        findings.add(at, text, 'same', 'is known when it runs; look at what it says then')
+        findings.add(at, text, 'same', 'is known only at run time; check its value then')
         kept.push(text)
-      } else findings.add(at, text, 'change', 'is no option of the server: leave it out')
+      } else findings.add(at, text, 'change', 'is not an option of the server: leave it out')
       continue
     }
     let flag: Flag
@@ -246,7 +246,7 @@ function judgeFlag(
   }
   if (flag.state === 'accepted') findings.fact(at, subject, 'noEffect')
   else if (flag.group === 'Deprecated') findings.add(at, subject, 'same', `works. ${flag.meaning}`)
-  else findings.add(at, subject, 'same', isOpen ? 'its value is known when it runs' : '')
+  else findings.add(at, subject, 'same', isOpen ? 'its value is known only at run time' : '')
   return true
 }
 

@@ -53,7 +53,7 @@ export function readCompose(
       checksHealth: service.get('healthcheck') === null,
     }
     if (!isTriton(launch)) {
-      findings.add(service.at, `service ${name}`, 'same', 'is not Triton: left alone')
+      findings.add(service.at, `service ${name}`, 'same', 'is not Triton: not changed')
       continue
     }
     launch.gpus =
@@ -141,7 +141,7 @@ function judgeService(service: Yaml, findings: Findings): void {
     else if (key === 'stop_grace_period')
       findings.add(node.at, subject, 'same', 'has to be longer than --exit-timeout-secs (30)')
     else if (key === 'build')
-      findings.add(node.at, 'build', 'differs', 'its Dockerfile decides: give it to doctor as well')
+      findings.add(node.at, 'build', 'differs', 'its Dockerfile decides: run doctor on it as well')
     else if (PLAIN.has(key)) findings.add(node.at, subject.replace(/:$/, ''), 'same', '')
   }
 }
@@ -168,7 +168,7 @@ function judgeHealth(node: Yaml, findings: Findings): void {
     test?.at ?? node.at,
     `healthcheck: ${words}`,
     'change',
-    'curl is not in the image: leave it out, the image asks /v2/health/ready itself',
+    'curl is not in the image: leave it out, the image checks /v2/health/ready itself',
   )
   const { lines } = node
   if (lines !== null) findings.removeLines({ path: node.path, line: lines.from }, lines.through)

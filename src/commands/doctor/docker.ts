@@ -49,7 +49,7 @@ export function readDockerRun(
         word.at,
         word.written ?? word.text,
         'same',
-        'options of docker run that are known when it runs; look at what they are then',
+        'options of docker run that are known only at run time; check them then',
       )
       continue
     }

@@ -56,7 +56,7 @@ export function readDockerfile(text: string, path: string, directory: string, fi
   // A stage before the last one can be built by its name.
   const chosen = isTriton(last.launch) ? last : found.findLast(({ launch }) => serverAt(launch.argv) >= 0)
   if (chosen === undefined) {
-    findings.add(last.launch.at, `image ${last.launch.image?.text ?? ''}`, 'same', 'is not Triton: left alone')
+    findings.add(last.launch.at, `image ${last.launch.image?.text ?? ''}`, 'same', 'is not Triton: not changed')
     return null
   }
   // Instructions of other stages do not build this image.
@@ -172,7 +172,7 @@ function readInstruction(
       at,
       `${name} ${shorten(rest)}`,
       'change',
-      'curl is not in the image: leave it out, the image asks /v2/health/ready itself',
+      'curl is not in the image: leave it out, the image checks /v2/health/ready itself',
     )
     findings.removeLines(at, at.line + rest.split('\n').length - 1)
   } else if (name === 'USER') {
@@ -258,11 +258,11 @@ function lineOf(rest: string, word: string, line: number): number {
 function judgeRun(rest: string, at: { path: string; line: number }, isRoot: boolean, findings: Findings): void {
   const subject = `RUN ${shorten(rest)}`
   if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest))
-    findings.add(at, subject, 'same', 'packages for Python models; numpy has to be among those of the interpreter')
+    findings.add(at, subject, 'same', 'packages for Python models; the interpreter needs numpy')
   else if (/tritonserver\/backends|triton_backend|tensorrt_llm|trtllm-build/.test(rest))
     findings.fact(at, subject, 'backends')
   else if (/\bapt(?:-get)?\b/.test(rest) && !isRoot)
-    findings.add(at, subject, 'change', 'write USER root before it and USER 1000 behind; packages are those of Debian')
+    findings.add(at, subject, 'change', 'write USER root before it and USER 1000 after it; packages come from Debian')
   else findings.add(at, subject, 'same', '')
 }
 

@@ -34,17 +34,17 @@ export const FACTS = {
     'differs',
     'A GPU, and no provider of ONNX Runtime',
     `stays; ONNX models use it when ${provider('onnxruntime')} is found, as in the image nereid-gpu: ` +
-      'nereid gpu says what is missing',
+      'nereid gpu shows what is missing',
   ),
   gpuInstances: fact(
     'differs',
-    'Instance groups that want a GPU, without one',
-    `runs there when ${provider('onnxruntime')} is found (nereid gpu says what is missing); without a GPU, ` +
+    'Instance groups that need a GPU, without one',
+    `runs there when ${provider('onnxruntime')} is found (nereid gpu shows what is missing); without a GPU, ` +
       '--gpu-fallback=cpu serves it on the CPU',
   ),
   gpuOfCode: fact(
     'differs',
-    'Instance groups that want a GPU, without one',
+    'Instance groups that need a GPU, without one',
     'runs there if its code or its Python package can use a GPU; without one, --gpu-fallback=cpu serves it on the CPU',
   ),
   cpuAnyway: fact(
@@ -59,21 +59,21 @@ export const FACTS = {
   ),
   gpuMissing: fact(
     'change',
-    'Instance groups that want a GPU, without one',
-    'models that want a GPU, and the container is given none: --gpu-fallback=cpu serves them on the CPU',
+    'Instance groups that need a GPU, without one',
+    'models need a GPU, and the container has none: --gpu-fallback=cpu serves them on the CPU',
   ),
   gpuCode: fact(
     'same',
     null,
-    'the code may use a GPU by itself; its tensors lie on one with FORCE_CPU_ONLY_INPUT_TENSORS "no", as in Triton',
+    'the code may use a GPU by itself; its tensors are on one with FORCE_CPU_ONLY_INPUT_TENSORS "no", as in Triton',
   ),
-  gpuSetting: fact('same', null, 'says which GPUs are there, as for Triton'),
+  gpuSetting: fact('same', null, 'names the available GPUs, as for Triton'),
   cloud: fact(
     'differs',
-    'Models of a repository in a cloud, where they are',
+    'Models of a repository in a cloud',
     'is read with the same variables; what is downloaded is kept, in --repository-cache-directory',
   ),
-  storage: fact('change', null, 'there is no access to that: copy the models, and name the directory'),
+  storage: fact('change', null, 'this cloud is not supported: copy the models to a directory, and name it'),
   cloudSetting: fact('same', null, 'read as by Triton'),
   frontEnds: fact(
     'impossible',
@@ -82,29 +82,29 @@ export const FACTS = {
   ),
   backends: fact(
     'differs',
-    'Backend libraries, where they run',
+    'Processes of backend libraries',
     'libraries of backends run in processes of their own; settings reach them',
   ),
   unknownBackend: fact(
     'change',
-    'Backend libraries, where they run',
+    'Processes of backend libraries',
     'put its library libtriton_<name>.so, or its model.py, below --backend-directory',
   ),
   unknownAgent: fact(
     'change',
-    'Libraries of caches and repository agents, where they run',
+    'Processes of caches and repository agents',
     'put its library libtritonrepoagent_<name>.so below --repoagent-directory',
   ),
   absentBackend: fact('impossible', ABSENT, ''),
   plan: fact(
     'differs',
     'TensorRT plans',
-    `is run on GPUs only, by ${provider('tensorrt')} (nereid gpu says what is missing); without a ` +
+    `is run on GPUs only, by ${provider('tensorrt')} (nereid gpu shows what is missing); without a ` +
       'GPU, serve the ONNX file that it was made from',
   ),
   agents: fact(
     'differs',
-    'Libraries of caches and repository agents, where they run',
+    'Processes of caches and repository agents',
     'checksum is built in; others run in processes of their own',
   ),
   threads: fact('same', null, 'accepted without effect: see --reactor-threads'),
@@ -112,12 +112,12 @@ export const FACTS = {
   ineffective: fact(
     'differs',
     'Settings of a configuration that have no effect in this release',
-    'answers are right without it; may stay',
+    'responses are the same without it; it may stay',
   ),
   onnxThreads: fact(
     'differs',
     'Threads of an ONNX model that sets none',
-    'a request alone uses all cores, requests together one each; intra_op_thread_count sets a number',
+    'a single request uses all cores, concurrent requests one each; intra_op_thread_count sets a number',
   ),
   delay: fact(
     'differs',
@@ -139,7 +139,7 @@ export const FACTS = {
   stub: fact(
     'differs',
     'Python models, a `triton_python_backend_stub`',
-    'is left alone: any CPython from 3.9 on with numpy runs models',
+    'is not used: any CPython from 3.9 on with numpy runs models',
   ),
   environment: fact('differs', 'Python models, archives of environments', 'archives of conda-pack in gzip (.tar.gz)'),
   environmentFormat: fact('change', 'Python models, archives of environments', 'pack it as .tar.gz'),
@@ -156,7 +156,7 @@ export const FACTS = {
     'Traces of mode opentelemetry, how they are sent',
     'the collector must take OTLP over HTTP in protobuf; OTEL_EXPORTER_OTLP_PROTOCOL=http/json sends JSON',
   ),
-  implicitState: fact('differs', 'Implicit state without an initial one', 'begins with zeros'),
+  implicitState: fact('differs', 'Implicit state without an initial one', 'starts with zeros'),
   sequences: fact(
     'differs',
     'Sequences in progress when their model is reloaded',
@@ -165,9 +165,9 @@ export const FACTS = {
   shmSize: fact(
     'same',
     null,
-    'no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay',
+    'no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay',
   ),
-  ulimits: fact('same', null, 'no longer needed; may stay'),
+  ulimits: fact('same', null, 'not needed any more; it may stay'),
   image: fact('change', null, ''),
   imageBackend: fact('impossible', ABSENT, 'left as it is'),
   preload: fact('change', null, 'libraries for other backends or allocators have no use here: leave it out'),

@@ -80,7 +80,7 @@ export function judgeImage(
     (/tritonserver/.test(name)
       ? null
       : image.isOpen
-        ? 'its name is known when it runs'
+        ? 'its name is known only at run time'
         : 'an image of your own: build it from Nereid’s')
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
   const backend = backendOf(text)
@@ -99,7 +99,7 @@ export function judgeImage(
   const module = backendRow(backend ?? '')?.module
   const wants =
     module === undefined
-      ? `none of its models wants ${backend ?? ''}; what their code imports has to be in the image`
+      ? `none of its models uses ${backend ?? ''}; the imports of their code have to be in the image`
       : `models of ${backend ?? ''} need the package ${module} in it`
   const served = backend === null ? '' : ` (${wants})`
   findings.fact(

@@ -34,7 +34,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const { format, image, targets, command } = operands(doctor, args)
     if (targets.length === 0 && command.length === 0)
       throw new InputError(
-        `${usageOf(program, doctor)}\nName a model repository, a file that starts a Triton, or -- and its command line`,
+        `${usageOf(program, doctor)}\nName a model repository, a file that starts a Triton, or its command line ` +
+          `after --`,
       )
     return report(await examine(targets, command, image), format)
   } catch (error) {
@@ -58,12 +59,13 @@ function operands(
   })
   if (flag !== undefined)
     throw new InputError(
-      `'${flag}' is an option of the server, whose command line stands behind --: doctor -- tritonserver ${flag}`,
+      `'${flag}' is an option of the server: write the command line of the server after --: doctor -- ` +
+        `tritonserver ${flag}`,
     )
   const { options, rest } = readArguments(doctor, own)
   const dashed = rest.find((arg) => arg.startsWith('-') && arg !== '-')
   if (dashed !== undefined)
-    throw new InputError(`unrecognized option '${dashed}'; the command line of a server stands behind --`)
+    throw new InputError(`unrecognized option '${dashed}'; write the command line of a server after --`)
   return {
     format: options.get('format') === 'json' ? 'json' : 'text',
     image: options.get('image') ?? null,
@@ -99,7 +101,7 @@ async function examine(targets: readonly string[], command: readonly string[], i
     const before = findings.list.length
     const found = readWords(words, process.cwd(), findings)
     if (found.length === 0 && findings.list.length === before)
-      throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
+      throw new InputError(`the command line after -- starts neither tritonserver nor docker run: ${command.join(' ')}`)
     for (const one of found) {
       const start = await judgeLaunch(one, findings, image, seen)
       if (start !== null) starts.push(start)
@@ -124,7 +126,7 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
       const found = readScript(text, path, directory, findings, image)
       // Findings about clients and other containers suffice.
       if (found.length === 0 && !findings.list.some(({ at }) => at.path === path))
-        findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
+        findings.add({ path, line: 0 }, 'script', 'same', 'does not start Triton, as far as doctor can see')
       return found
     }
     if (kind === 'dockerfile') {
@@ -138,8 +140,8 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
         { path, line },
         'template',
         'same',
-        'values of {{ … }} are known when it is rendered, and all branches are read; to be exact, give ' +
-          'doctor what `helm template` prints',
+        'values of {{ … }} are known only after rendering, and doctor reads all branches; for exact results, run ' +
+          'doctor on the output of `helm template`',
       )
     const compose = documents.find(
       (document) => document.get('services') !== null && document.get('apiVersion') === null,
@@ -149,12 +151,14 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
       return readKubernetes(documents, directory, findings)
   } catch (error) {
     if (error instanceof ShellError || error instanceof YamlError) {
-      const template = /\{\{/.test(text) ? ': it is a template of Helm; give doctor what `helm template` prints' : ''
+      const template = /\{\{/.test(text)
+        ? ': it is a template of Helm; run doctor on the output of `helm ' + 'template`'
+        : ''
       throw new InputError(`${path}: ${error.message}${template}`)
     }
     throw error
   }
   const isChart = /^image:\s*$/m.test(text)
-  const advice = isChart ? '; of values of a Helm chart give doctor what `helm template` prints' : ''
-  throw new InputError(`${path}: is YAML, and neither a compose file nor a Kubernetes manifest${advice}`)
+  const advice = isChart ? '; for values of a Helm chart, run doctor on the output of `helm template`' : ''
+  throw new InputError(`${path}: is YAML, but neither a compose file nor a Kubernetes manifest${advice}`)
 }

@@ -113,7 +113,7 @@ function inputOf(path: string, text: string): Input {
   const kind = kindOf(name, text)
   if (kind === null) {
     throw new InputError(
-      `${path}: is no model repository, command line, shell script, Dockerfile, compose file or Kubernetes ` +
+      `${path}: is not a model repository, command line, shell script, Dockerfile, compose file or Kubernetes ` +
         'manifest that doctor knows',
     )
   }

@@ -83,7 +83,7 @@ async function judgeServer(
         first.at,
         launch.argv.map(({ text }) => text).join(' '),
         'differs',
-        'starts another program: give doctor the command line of the server that it makes',
+        'starts another program: run doctor on the command line of the server that it makes',
       )
     return { start: null, needs }
   }
@@ -135,7 +135,7 @@ function addHealthPort(launch: Launch, kept: readonly string[], last: Located | 
       last.at,
       `--http-port ${port}`,
       'change',
-      'set the variable NEREID_HTTP_PORT to it too: the health check of the image asks there',
+      'set the variable NEREID_HTTP_PORT to it too: the health check of the image uses it',
     )
 }
 
@@ -165,7 +165,7 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
     )
     .sort((a, b) => b.target.length - a.target.length)[0]
   if (mount === undefined) {
-    findings.add(at, `repository ${text}`, 'same', 'lies in the image or a volume: run doctor on it there')
+    findings.add(at, `repository ${text}`, 'same', 'is in the image or a volume: run doctor on it there')
     return null
   }
   if (mount.isOpen === true) {
@@ -173,7 +173,7 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
       mount.at,
       `mount ${mount.target}`,
       'same',
-      'its directory is known when it runs: run doctor on it there',
+      'its directory is known only at run time: run doctor on it there',
     )
     return null
   }
@@ -192,7 +192,7 @@ function addMount(at: At, source: string, target: string, host: string, findings
     at,
     `mount ${target}`,
     'same',
-    isHere ? `${shown(source)}, looked into below` : `${shown(source)} is not here: run doctor on it where it is`,
+    isHere ? `${shown(source)}, examined below` : `${shown(source)} is not here: run doctor on it where it is`,
   )
 }
 

@@ -39,7 +39,7 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
         object,
         name,
         'differs',
-        'has a script that starts a Triton: give it to doctor as a file of its own',
+        'has a script that starts Triton: run doctor on the script as a file',
         findings,
       )
     if (kind === 'SeldonDeployment' && isSeldonTriton(object))
@@ -50,7 +50,7 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
         'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
         findings,
       )
-    findings.add(object.at, name === '' ? 'object' : name, 'same', 'is left alone')
+    findings.add(object.at, name === '' ? 'object' : name, 'same', 'is not changed')
     return []
   }
   const found = readContainers(pod, containers, name, directory, findings)
@@ -88,7 +88,7 @@ function readContainers(pod: Yaml, containers: Yaml, name: string, directory: st
         container.at,
         `container ${container.get('name')?.text() ?? ''}`,
         'same',
-        'is not Triton: left alone',
+        'is not Triton: not changed',
       )
       continue
     }
@@ -236,7 +236,7 @@ function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
     if (/gpu|nvidia/i.test(key)) findings.fact(toleration.at, `tolerations: ${key}`, 'gpuSetting')
   }
   for (const init of pod.get('initContainers')?.items() ?? [])
-    findings.add(init.at, `init container ${init.get('name')?.text() ?? ''}`, 'same', 'is left alone')
+    findings.add(init.at, `init container ${init.get('name')?.text() ?? ''}`, 'same', 'is not changed')
 }
 
 /** Reads `predictor: { triton: … }`, `predictor: { model: { modelFormat, runtime } }`, or its own containers. */
@@ -249,7 +249,7 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
   // Without a runtime, KServe uses its own for the format.
   const runs = runtime === null || runtime === undefined ? model?.find('modelFormat', 'name') : runtime
   if (triton === null && !/triton/i.test(runs?.text() ?? '')) {
-    findings.add(predictor.at, name, 'same', 'is not Triton: left alone')
+    findings.add(predictor.at, name, 'same', 'is not Triton: not changed')
     return []
   }
   const spec = triton ?? model

@@ -57,8 +57,8 @@ export function judgeWrappers(words: readonly Located[], inImage: boolean, findi
         at,
         text,
         'change',
-        'starts processes that share one model, as TensorRT-LLM wants it, which is not in this release: ' +
-          'start the server without it',
+        'starts processes that share one model, for TensorRT-LLM, which is not in this release: start the server ' +
+          'without it',
       )
     else if (inImage && NOT_IN_IMAGES.test(text))
       findings.add(
@@ -68,6 +68,6 @@ export function judgeWrappers(words: readonly Located[], inImage: boolean, findi
         'is not in the image: leave it ' +
           `out${/numactl/.test(text) ? '; --cpuset-cpus and --cpuset-mems of docker run do the same' : ''}`,
       )
-    else findings.add(at, text, 'same', 'stays in front of the server')
+    else findings.add(at, text, 'same', 'may stay in front of the server')
   }
 }

@@ -80,7 +80,7 @@ function text(
     ]
     const more = places.length > PLACES_MAX ? ` and ${places.length - PLACES_MAX} more` : ''
     const first = places.slice(0, PLACES_MAX).join(', ')
-    lines.push('', `Not in these changes, to be made by hand: ${first}${more}`)
+    lines.push('', `Changes to make by hand: ${first}${more}`)
   }
   if (dropped > 0) lines.push('', `${dropped} more findings are not shown`)
   lines.push(

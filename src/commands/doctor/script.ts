@@ -114,7 +114,7 @@ export function readWords(words: readonly Located[], directory: string, findings
       at,
       `docker run ${image?.text ?? ''}`.trim(),
       'same',
-      image?.isOpen === true ? 'its image is known when it runs: left alone' : 'is not Triton: left alone',
+      image?.isOpen === true ? 'its image is known only at run time: not changed' : 'is not Triton: not changed',
     )
     return []
   }
@@ -126,7 +126,7 @@ export function readWords(words: readonly Located[], directory: string, findings
       launcher.at,
       words.map(({ text }) => text).join(' '),
       'differs',
-      'starts servers by a program of its own: give doctor the command line that it makes',
+      'starts servers by a program of its own: run doctor on the command line that it makes',
     )
     return []
   }
@@ -137,7 +137,7 @@ export function readWords(words: readonly Located[], directory: string, findings
       CLIENTS.test(program.text) &&
       words.some(({ text }) => /perf_analyzer|genai-perf|\/v2\/|tritonclient/.test(text))
     ) {
-      findings.add(program.at, program.text, 'same', 'a client: left alone')
+      findings.add(program.at, program.text, 'same', 'a client: not changed')
     }
     return []
   }

@@ -64,8 +64,7 @@ interface GenRequest {
 function readRequest({ rest, options }: ReturnType<typeof readArguments>): GenRequest {
   if (rest.length !== 1 || rest[0] !== 'ts')
     throw new CommandError(
-      'gen makes ts (types for ' +
-        `TypeScript)${rest.length === 0 ? ', and needs to be told: gen ts' : `, not '${rest.join(' ')}'`}`,
+      `gen makes ts (types for TypeScript)${rest.length === 0 ? ': gen ts' : `, not '${rest.join(' ')}'`}`,
     )
   const given = (name: string) => options.get(name) ?? null
   const [url, repository] = [given('url'), given('model-repository')]
@@ -115,7 +114,7 @@ function compare(file: string, models: readonly ModelDescription[], module: stri
   const text = typescriptOf(models, module ?? /^import type .* from '([^']+)'$/m.exec(there)?.[1] ?? MODULES[0])
   if (there === text) return 0
   if (!there.startsWith(MARK)) {
-    process.stderr.write(`${file} was not made by 'gen ts': its first line is another\n`)
+    process.stderr.write(`${file} was not made by 'gen ts': its first line differs\n`)
     return 1
   }
   const [old, now] = [blocks(there), blocks(text)]
@@ -134,7 +133,9 @@ function compare(file: string, models: readonly ModelDescription[], module: stri
       'changed',
     ),
   ]
-  process.stderr.write(`${file} and the models differ; make it again.\n${lines.map((line) => `  ${line}\n`).join('')}`)
+  process.stderr.write(
+    `${file} and the models differ; run gen ts ` + `again.\n${lines.map((line) => `  ${line}\n`).join('')}`,
+  )
   return 1
 }
 

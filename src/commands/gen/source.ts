@@ -18,9 +18,11 @@ export async function modelsOfServer(remote: Remote, names: readonly string[] | 
   for (const name of selected) {
     const path = `/v2/models/${encodeURIComponent(name)}`
     const metadata = await ask(remote, path)
-    if (!isMetadata(metadata)) throw new CommandError(`GET ${remote.url}${path}: the answer describes no model`)
+    if (!isMetadata(metadata))
+      throw new CommandError(`GET ${remote.url}${path}: the response does not describe a ` + `model`)
     const config = await ask(remote, `${path}/config`)
-    if (!isConfig(config)) throw new CommandError(`GET ${remote.url}${path}/config: the answer is no configuration`)
+    if (!isConfig(config))
+      throw new CommandError(`GET ${remote.url}${path}/config: the response is not a configuration`)
     models.push(describeModel(metadata, config))
   }
   return models
@@ -64,7 +66,7 @@ async function readyModels(remote: Remote): Promise<string[]> {
   })
   const names = Array.isArray(rows) ? rows.map((row) => membersOf(row)['name']) : [null]
   if (!names.every((name) => typeof name === 'string'))
-    throw new CommandError(`${remote.url} is no inference server: its index is no list of models`)
+    throw new CommandError(`${remote.url} is not an inference server: its index is not a list of models`)
   return [...new Set(names)]
 }
 

@@ -13,7 +13,7 @@ export function typescriptOf(models: readonly ModelDescription[], module: string
     MARK,
     ...(hasInputs ? ['', `import type { ModelInput } from '${module}'`] : []),
     '',
-    '/** Each model: its inputs, the datatypes of its outputs, and whether a request has any number of answers. */',
+    '/** Each model: its inputs, the datatypes of its outputs, and whether a request may have several responses. */',
     'export interface Models {',
     // By code points, so that the order is the same everywhere.
     ...[...models].sort((a, b) => (a.name < b.name ? -1 : 1)).flatMap(model),

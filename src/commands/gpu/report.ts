@@ -56,8 +56,8 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
   }
   if (machine.ignored !== null) {
     notes.push(
-      `CUDA_VISIBLE_DEVICES='${visible ?? ''}': '${machine.ignored.entry}' chooses no device, and what ` +
-        `stands behind it is ignored: ${machine.ignored.why}`,
+      `CUDA_VISIBLE_DEVICES='${visible ?? ''}': '${machine.ignored.entry}' matches no device, and the rest of the ` +
+        `list is ignored: ${machine.ignored.why}`,
     )
   }
   if (machine.unavailable !== null && list.unavailable === null)
@@ -89,7 +89,7 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
     if (cuda.file === undefined) {
       todo.push({
         words:
-          'or, where the providers lie elsewhere, name their directory with ' +
+          'or, if the providers are elsewhere, name their directory with ' +
           '--backend-config=onnxruntime,provider-directory=PATH',
         command: null,
       })
@@ -151,6 +151,9 @@ function uuidOf({ uuid }: Device, machine: MachineDevices): string | null {
 function driverAdvice(why: string, machine: MachineDevices): string {
   if (why.includes('CUDA_VISIBLE_DEVICES')) return 'unset CUDA_VISIBLE_DEVICES, or name a device of this machine in it'
   if (machine.devices.length > 0)
-    return 'NVML finds devices and CUDA none: the device files /dev/nvidia* may be missing or closed to this user'
+    return (
+      'NVML finds devices and CUDA none: the device files /dev/nvidia* may be missing, or this user may not ' +
+      'read them'
+    )
   return "install NVIDIA's driver; in a container, start it with the devices of the host, as docker run --gpus=all does"
 }

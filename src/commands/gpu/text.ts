@@ -27,7 +27,7 @@ export function reportText(report: GpuReport): string {
     ...provider('TensorRT', providers.tensorrt, null),
   ]
   if (problems.length > 0) lines.push('', 'Models do not run on a GPU here:', ...problems.map((one) => `  ${one}`))
-  else lines.push('', 'What models on a GPU need is there.')
+  else lines.push('', 'Everything that models on a GPU need is installed.')
   if (notes.length > 0) lines.push('', 'Also:', ...notes.map((one) => `  ${one}`))
   if (todo.length > 0)
     lines.push(

@@ -75,7 +75,7 @@ function commandText(program: string, command: Command): string {
             : `=<${option.value}>`
       return [`  --${option.name}${value}`, ...indented(option.meaning)]
     }),
-    ...(takesFlags === true ? ['', `It takes the options of the server, too: ${program} help`] : []),
+    ...(takesFlags === true ? ['', `It also takes the options of the server: ${program} help`] : []),
   ])
 }
 

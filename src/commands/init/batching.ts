@@ -48,7 +48,10 @@ export function whyNotByGraph({ input, output }: ModelIoConfig, file: OnnxFile |
   const tensors = [...input, ...output]
   const fixed = tensors.find(({ dims }) => dims[0] !== -1)
   if (fixed !== undefined)
-    return `the first dimension of ${fixed.name} is always ${fixed.dims[0] ?? 1}; an export with a variable one batches`
+    return (
+      `the first dimension of ${fixed.name} is always ${fixed.dims[0] ?? 1}; export it with a variable one ` +
+      `to batch`
+    )
   const flat = tensors.find(({ dims, reshape }) => dims.length < 2 || reshape !== undefined)
   if (flat !== undefined) return `${flat.name} has no other dimension, and its shape would become [rows, 1]`
   if (file === null) return null
@@ -141,14 +144,17 @@ async function whyDependent(model: Model, config: ModelIoConfig, size: number): 
       const single = alone.map((result) => result.output(name))
       const expected = [count, ...(single[0]?.shape.slice(1) ?? [])]
       if (shape.join() !== expected.join())
-        return `the first dimension is no batch: ${count} rows have ${name} [${shape.join()}], not [${expected.join()}]`
+        return (
+          `the first dimension is not a batch: ${count} rows have ${name} [${shape.join()}], not ` +
+          `[${expected.join()}]`
+        )
       const width = data.length / count
       for (let row = 0; row < count; row += 1) {
         const of = single[row] as (typeof single)[number]
         const difference = differenceOf(datatype, data.slice(row * width, (row + 1) * width), of.data)
         if (difference > (datatype.endsWith('16') ? DIFFERENCE_MAX_16 : isFloat(datatype) ? DIFFERENCE_MAX : 0))
           return (
-            `rows depend on each other: in a batch of ${count}, ${name} differs from a row alone by ` +
+            `rows depend on each other: in a batch of ${count}, ${name} differs from a single row by ` +
             `${(difference * 100).toPrecision(2)} % of its greatest value`
           )
       }
@@ -214,7 +220,7 @@ export function decided(rates: readonly Rate[], how: string): Batching {
   const each = together.map(({ rows, rate }) => `of ${rows} ${shownRate(rate)}`)
   const measured = `${shownRate(single)} rows/s alone, in batches ${each.join(', ')} (${how})`
   if (most < single * GAIN_MIN && 1e9 / single > CHEAP_NS_MAX)
-    return { rows: 0, why: `rows are independent, but batches gain nothing: ${measured}` }
+    return { rows: 0, why: `rows are independent, but batches are not faster: ${measured}` }
   const rows = Math.max(...rates.filter(({ rate }) => rate >= most * ALMOST).map((one) => one.rows))
   if (rows === 1) return { rows: 0, why: `rows are independent, but batches are slower: ${measured}` }
   const times = (most / single).toFixed(1)

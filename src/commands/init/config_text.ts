@@ -12,7 +12,7 @@ export function onnxConfigText(config: ModelIoConfig, why: string | null): strin
   const states = statesOf(config.input, config.output)
   const isState = (tensor: TensorConfig): boolean => states.some((pair) => Object.values(pair).includes(tensor))
   const lines = [
-    '# Written by `nereid init`. Inputs and outputs are what the model file says of itself; a dim of -1 is any size.',
+    '# Written by `nereid init`. Inputs and outputs are those of the model file; a dim of -1 is any size.',
     `name: ${quoted(config.name)}`,
     `backend: ${quoted(config.backend)}`,
     `max_batch_size: ${config.max_batch_size}`,
@@ -39,7 +39,7 @@ export function onnxConfigText(config: ModelIoConfig, why: string | null): strin
   } else if (why !== null) {
     lines.push('', ...wrapped(`Requests do not run together in batches: ${why}.`))
     if ([...config.input, ...config.output].every(({ dims }) => dims[0] === -1))
-      lines.push('# `nereid init --batch --force` writes this file for batches all the same.')
+      lines.push('# `nereid init --batch --force` writes this file with batches nevertheless.')
   }
   lines.push(
     '',
@@ -64,8 +64,9 @@ function wrapped(text: string): string[] {
 function sequenceText(states: readonly StatePair[]): string[] {
   return [
     '',
-    '# By their names, these outputs are inputs of the next request. The server keeps them for each sequence:',
-    '# requests have a sequence_id, the first sequence_start, the last sequence_end. A dim of any size is 1 at first.',
+    '# These outputs are, by their names, inputs of the next request. The server keeps them for each sequence:',
+    '# its requests have a sequence_id, the first one sequence_start, the last one sequence_end. A dim of -1 ' +
+      'starts as 1.',
     'sequence_batching {',
     '  state [',
     states
@@ -88,7 +89,7 @@ export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' |
   const declared =
     io === null
       ? [
-          '# Inputs and outputs, unless auto_complete_config in model.py says them:',
+          '# Inputs and outputs, unless auto_complete_config in model.py sets them:',
           '# input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
           '# output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
         ]
@@ -106,7 +107,7 @@ export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' |
     '# To run in two processes at the same time:',
     '# instance_group [ { count: 2 kind: KIND_CPU } ]',
     '',
-    '# What the code reads from args["model_config"]:',
+    '# Parameters that the code reads from args["model_config"]:',
     '# parameters { key: "threshold" value { string_value: "0.5" } }',
     '',
   ].join('\n')
@@ -122,11 +123,11 @@ export function pytorchConfigText(name: string, script: TorchScript | null): str
       .join(' and ')
   const [known, unknown] = [lists(true), lists(false)]
   const hints = [
-    ...(known === '' ? [] : [`# The ${known} are those of the file. It has no datatypes and dims: fill them in.`]),
+    ...(known === '' ? [] : [`# The ${known} are those of the file, which has no datatypes and dims: fill them in.`]),
     ...(unknown === ''
       ? []
       : [
-          `# The file does not say its ${unknown}: fill them in.`,
+          `# The file does not have the names of its ${unknown}: fill them in.`,
           '# Names are arguments of `forward`, or end in __ and their index; an output ends in the index of the ' +
             'value that is returned.',
         ]),
@@ -142,7 +143,7 @@ export function pytorchConfigText(name: string, script: TorchScript | null): str
     ...tensors('output', placeholders(outputs ?? [['OUTPUT__0', false]])),
     ...BATCHING,
     '',
-    '# Threads of an operator, for all instances by themselves:',
+    '# Threads of an operator, for each instance:',
     '# parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "4" } }',
     '',
   ].join('\n')
@@ -202,12 +203,11 @@ export function treesConfigText(name: string, { type, isClassifier }: TreesFile,
     `max_batch_size: ${batch}`,
     `parameters { key: "model_type" value { string_value: ${quoted(type)} } }`,
     '',
-    '# true: the answer is a class. false: it is what the framework predicts, which of a classifier is its ' +
-      'probabilities.',
+    '# true: the response is a class. false: the prediction of the framework, for a classifier its probabilities.',
     `parameters { key: "is_classifier" value { string_value: "${isClassifier}" } }`,
     ...(isClassifier
       ? [
-          '# For the probability of each class instead of a class:',
+          '# To return the probability of each class instead of a class:',
           '# parameters { key: "predict_proba" value { string_value: "true" } }',
         ]
       : []),

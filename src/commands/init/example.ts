@@ -75,7 +75,7 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
       .map(({ tensor, shape }) => `${tensor.name} [${shape.join(',')}]`),
     curl(origin) {
       const options = headerBytes === null ? '' : ` -H 'Inference-Header-Content-Length: ${headerBytes}'`
-      const to = binaryOutputs.length === 0 ? '' : ' --output answer.bin'
+      const to = binaryOutputs.length === 0 ? '' : ' --output response.bin'
       const url = shellWord(`${origin}${path}`)
       const parts = merged([...pieces, ...binary])
       const [only] = parts

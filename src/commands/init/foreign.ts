@@ -7,12 +7,12 @@ import { shellWord } from '../../config/shell_word.js'
 const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: string, onnx: string) => string])[] = [
   [
     /\.safetensors$|^pytorch_model\.bin$/i,
-    'has weights and no graph: export the model of its directory to ONNX and name what that writes',
+    'has weights and no graph: export the model of its directory to ONNX and name the written file',
     (file) => `optimum-cli export onnx --model ${shellWord(dirname(file))} onnx`,
   ],
   [
     KERAS.ends,
-    'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name that',
+    'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name the result',
     (file, onnx) =>
       `python -c ${shellWord(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`,
   ],

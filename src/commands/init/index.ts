@@ -167,9 +167,9 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
   }
   if (!file.endsWith('.onnx') && !SERVED.test(file))
     throw new CommandError(
-      `${source} is no .onnx, .pt, .pt2, .xml or .plan file, no trees of XGBoost, LightGBM or treelite, no JSON with ` +
-        'the arguments of a vLLM engine, which need a "model", and no directory with a model.py, a model.ts or a ' +
-        'saved_model.pb',
+      `${source} is not a .onnx, .pt, .pt2, .xml or .plan file, not trees of XGBoost, LightGBM or treelite, not ` +
+        `JSON with the arguments of a vLLM engine (which need "model"), and not a directory with a model.py, a ` +
+        `model.ts or a saved_model.pb`,
     )
   requireRegular(file)
   if (SERVED.test(file)) {
@@ -331,12 +331,12 @@ export async function make(program: string, plan: Plan, options: CommandArgument
       const taken = staging.inTheWay()
       if (taken.length > 0 && !options.has('force'))
         throw new CommandError(
-          `${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`,
+          `${taken[0] ?? ''} already exists; --force replaces it, --name=<name> makes another model`,
         )
       const [other] = staging.otherModelFiles(MODEL_FILES)
       if (other !== undefined)
         throw new CommandError(
-          `${other} is there, of another model, and would stay beside this one: remove it (rm -r ` +
+          `${other} belongs to another model and would stay beside this one: remove it (rm -r ` +
             `${shellWord(other)}), or --name=<name> makes another model`,
         )
       const script = await scriptOf(plan)
@@ -382,7 +382,7 @@ function batchOf(options: CommandArguments['options'], usual: number): number {
   if (text === '') return usual === 0 ? DEFAULT_MAX_BATCH_SIZE : usual
   const batch = /^\d+$/.test(text) ? Number(text) : 0
   if (batch < 1 || batch > BATCH_MAX)
-    throw new CommandError(`--batch=${text}: rows are a number from 1 to ${BATCH_MAX}`)
+    throw new CommandError(`--batch=${text}: the value must be a number from 1 to ${BATCH_MAX}`)
   return batch
 }
 
@@ -464,7 +464,8 @@ async function tryConfigured(
     if (kind === 'pytorch' || kind === 'tensorrt') {
       const isKnown = script !== null && script.inputs !== null && script.outputs !== null
       const what = isKnown ? 'datatypes and dims' : 'inputs and outputs'
-      const refusal = `the ${what} in config.pbtxt are placeholders: fill in those of the model before you serve it`
+      const refusal =
+        `the ${what} in config.pbtxt are placeholders: fill in the values of the model before you ` + `serve it`
       return { example: null, refusal }
     }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
@@ -481,13 +482,13 @@ async function tryRequests(server: Server, config: ModelIoConfig): Promise<Trial
     if (trial.refusal === null) return trial
     first ??= trial
   }
-  return first ?? { example: null, refusal: 'its inputs are too large for a command line: see the clients of Triton' }
+  return first ?? { example: null, refusal: 'its inputs are too large for a command line: use a client library' }
 }
 
 async function tryExample(server: Server, example: Example): Promise<Trial> {
   const refusal = await refusalOf(server, example)
   if (refusal === null) return { example, refusal }
-  return { example, refusal: `the model refuses this request, so put data of your own into it: ${refusal}` }
+  return { example, refusal: `the model rejects this request, so put data of your own into it: ${refusal}` }
 }
 
 async function refusalOf(server: Server, { path, body, headerBytes }: Example): Promise<string | null> {
@@ -529,7 +530,7 @@ function report(
   if (example !== null) {
     lines.push(
       '',
-      'Ask it, in another terminal:',
+      'Send a request, in another terminal:',
       ...example
         .curl('localhost:8000')
         .split('\n')
@@ -541,7 +542,7 @@ function report(
     if (example.headerBytes !== null)
       lines.push('FP16 and BF16 have no form in JSON: their bytes, zeros here, follow it.')
     if (example.binaryOutputs.length > 0)
-      lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
+      lines.push(`response.bin will have JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
   }
   if (batching !== undefined)
     lines.push(
@@ -553,8 +554,8 @@ function report(
   if (beside.length > 0)
     lines.push(
       '',
-      `${beside.join(' and ')} ${beside.length === 1 ? 'stays' : 'stay'} where the model was: what is made ` +
-        'of texts or images goes into the request as numbers, by the client or a model.py.',
+      `${beside.join(' and ')} ${beside.length === 1 ? 'stays' : 'stay'} beside the model: the client or a ` +
+        `model.py has to convert texts or images to numbers.`,
     )
   if (refusal !== null) lines.push('', `Note: ${refusal}`)
   return `${lines.join('\n').trimEnd()}\n`

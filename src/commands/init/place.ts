@@ -171,7 +171,7 @@ export function dataFile(directory: string, location: string): string {
 
 /** @throws {CommandError} for a directory, a FIFO, a device, and an unreadable file */
 export function requireRegular(path: string): void {
-  if (!statSync(path).isFile()) throw new CommandError(`${path} is no regular file`)
+  if (!statSync(path).isFile()) throw new CommandError(`${path} is not a regular file`)
   closeSync(openSync(path, 'r'))
 }
 
@@ -191,7 +191,7 @@ export function filesBelow(directory: string, source: string, to: (path: string)
       requireRegular(from)
       files.push({ from, to: to(relative(directory, from)) })
       if (files.length + places.length > FILES_MAX)
-        throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
+        throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the directory of the model?`)
     }
   }
   return files

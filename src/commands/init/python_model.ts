@@ -15,11 +15,11 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        """Once, before the first request: load weights here."""
+        """Runs once, before the first request: load weights here."""
         self.config = json.loads(args["model_config"])
 
     def execute(self, requests):
-        """Requests that came together. One response for each, in their order."""
+        """Runs requests that came together. Returns one response for each, in their order."""
         responses = []
         for request in requests:
             values = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()

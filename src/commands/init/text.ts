@@ -49,7 +49,7 @@ export function textFolder(
   } catch (error) {
     if (!(error instanceof ServerError)) throw error
     if (error.code !== 'NOT_FOUND' || file !== undefined)
-      throw new CommandError(`${source} is no text model: ${plainReason(error)}`)
+      throw new CommandError(`${source} is not a text model: ${plainReason(error)}`)
     throw new CommandError(
       `${source} has no model.onnx. This writes ${join(source, 'onnx/model.onnx')}, with a Python that has torch, ` +
         `transformers, onnx and onnxruntime:\n  python3 ${shellWord(EXPORT)} ${shellWord(source)}\n` +
@@ -90,16 +90,16 @@ export function textConfigText(name: string, { role, guesses, parameters }: Text
     `# Written by \`nereid init\`. A text model: texts in, ${out ?? 'values'} out.`,
     `name: ${quoted(name)}`,
     'backend: "text"',
-    '# Texts of a request over the v2 API; other endpoints divide lists.',
+    '# Maximum texts of a request over the v2 API; other endpoints divide their lists.',
     `max_batch_size: ${batch}`,
     ...parameterLines(parameters),
     '',
-    '# What the files say, or what is assumed where they say nothing. Without its #, a parameter overrides it.',
+    '# Values from the files of the model, or defaults. Remove a # to override a value.',
     ...guesses.flatMap(({ name: key, isParameter, value, from }) =>
       isParameter ? [`# ${key} (${from}):`, `# ${parameterLine(key, value)}`] : [`# ${key} (${from}): ${value}`],
     ),
     '',
-    '# Other names by which clients know the model, and whose token ids they may send:',
+    '# Other names of the model for clients, and the tokenizer whose token ids they may send:',
     `# ${parameterLine('nereid.alias', 'text-embedding-3-small tokens=cl100k_base; another-name')}`,
     '',
   ].join('\n')

@@ -130,10 +130,13 @@ export function givenKey(text: string): string {
   const key = text.replace(/\r?\n$/, '')
   if (key.length < KEY_CHARS_MIN || Buffer.byteLength(key) > KEY_BYTES_MAX) {
     throw new CommandError(
-      `a key has ${KEY_CHARS_MIN} to ${KEY_BYTES_MAX} characters, and should be random: without --hash one is made`,
+      `a key has ${KEY_CHARS_MIN} to ${KEY_BYTES_MAX} characters, and should be random: without --hash, this ` +
+        `command makes one`,
     )
   }
   if (!/^[\x21-\x7e]+$/.test(key))
-    throw new CommandError('a key has only printable characters of ASCII and no blanks: it stands in a header')
+    throw new CommandError(
+      'a key may have only printable ASCII characters and no blanks, because it is sent in a header',
+    )
   return key
 }

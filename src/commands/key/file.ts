@@ -34,7 +34,7 @@ export function addEntry(given: string, entry: Entry, check: (text: string) => v
 function readKeys(path: string, check: (text: string) => void): string {
   const stat = lstatSync(path)
   if (!stat.isFile() || stat.size > FILE_BYTES_MAX)
-    throw new CommandError(`${path} is no file of at most ${FILE_BYTES_MAX} bytes`)
+    throw new CommandError(`${path} is not a file of at most ${FILE_BYTES_MAX} bytes`)
   // Some editors write a byte order mark at the beginning, which JSON does not allow.
   const text = readFileSync(path, 'utf8').replace(/^\uFEFF/, '')
   try {

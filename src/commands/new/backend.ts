@@ -39,7 +39,7 @@ export function makeBackend(program: string, name: string, options: CommandArgum
     for (const file of [...backendFiles(name, language, command), ...headers]) staging.add(file)
     const [taken] = staging.inTheWay()
     if (taken !== undefined && !options.has('force'))
-      throw new CommandError(`${taken} is already there; --force replaces it`)
+      throw new CommandError(`${taken} already exists; --force replaces it`)
     const directory = join(out, name)
     const at = (path: string): string => shellWord(join(directory, path))
     return `${[

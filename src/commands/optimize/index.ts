@@ -72,7 +72,7 @@ function sourceOf(program: string, given: string): Source {
   const versions = isModel ? findVersions(directory, () => {}) : new Map<number, string>()
   if (versions.size === 0)
     throw new CommandError(
-      `${given} is no model of a repository, a directory with versions: ${invocation(program)} init ` +
+      `${given} is not a model of a repository, which is a directory with versions: ${invocation(program)} init ` +
         `${shellWord(given)} makes one of a file or a folder, in models`,
     )
   const name = basename(directory)
@@ -184,7 +184,7 @@ function stage({ directory, name, version, graph, given }: Source, staging: Stag
   const to = relative(directory, graph)
   staging.add({ to, text: '' })
   const [taken] = staging.inTheWay()
-  if (taken !== undefined && !isForced) throw new CommandError(`${taken} is already there; --force replaces it`)
+  if (taken !== undefined && !isForced) throw new CommandError(`${taken} already exists; --force replaces it`)
   return join(staging.repository, name, to)
 }
 
@@ -267,10 +267,10 @@ async function compare(original: Model, optimized: Model, requests: readonly Req
 /** Why the int8 model is not written; null if it is. */
 function whyRefused({ minimum, mean, isBroken }: Similarity, isAccepted: boolean): string | null {
   if (isBroken)
-    return 'the int8 model returns values that are no numbers where the original has numbers: nothing was written'
+    return 'the int8 model returns values that are not numbers where the original returns numbers: nothing was written'
   if (isAccepted || (mean >= MEAN_MIN && minimum >= MINIMUM_MIN)) return null
   return (
-    `the int8 model differs too much (at least ${MEAN_MIN} in the mean and ${MINIMUM_MIN} for each output are ` +
-    'wanted): nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it all the same'
+    `the int8 model differs too much (at least ${MEAN_MIN} in the mean and ${MINIMUM_MIN} for each output ` +
+    `are needed): nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it nevertheless`
   )
 }

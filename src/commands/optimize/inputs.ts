@@ -56,7 +56,7 @@ export function readRequests(path: string, model: string, role: string | null): 
     if (error instanceof CommandError) throw wrong(error.message)
     // Invalid JSON, or JSON nested beyond the stack.
     if (error instanceof SyntaxError || error instanceof RangeError)
-      throw wrong(`is no JSON of requests to /v2/models/${model}/infer: ${printable(error.message)}`)
+      throw wrong(`is not JSON of requests to /v2/models/${model}/infer: ${printable(error.message)}`)
     throw error
   }
 }
@@ -191,7 +191,9 @@ const textsOf = (data: string): string[] => {
 function tensorOf(place: string, datatype: string, shape: unknown, values: unknown[]): InputTensor {
   const known = DATATYPES.get(datatype)
   if (known === undefined || ['FP16', 'BF16'].includes(datatype))
-    throw new CommandError(`has the datatype '${printable(datatype.slice(0, 40))}' in ${place}, which JSON has not`)
+    throw new CommandError(
+      `has the datatype '${printable(datatype.slice(0, 40))}' in ${place}, which JSON does not have`,
+    )
   const isShape = Array.isArray(shape) && shape.every((dim) => Number.isSafeInteger(dim) && (dim as number) >= 0)
   if (!isShape || elementsOf(shape as number[]) !== values.length)
     throw new CommandError(`has ${values.length} values in ${place}, and the shape ${JSON.stringify(shape) ?? 'none'}`)
@@ -237,7 +239,7 @@ export function generatedRequests(config: ModelIoConfig, isText: boolean, size: 
     ),
   )
   const what = isText ? 'texts' : 'numbers'
-  return { requests, from: `generated ${what}, which are not what clients send: --inputs=FILE has those` }
+  return { requests, from: `generated ${what}, which differ from those of clients: use --inputs=FILE` }
 }
 
 /** Integers of an input: indices of words and the like, but only 0 and 1 in a mask or a type. */

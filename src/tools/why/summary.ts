@@ -51,15 +51,16 @@ export function modelText(value: unknown, changes: string | undefined): string[]
 }
 
 function arrivals({ arrivals, clients }: Readonly<Record<string, unknown>>): string {
-  if (arrivals === 'closed') return `${counted(numberOf(clients), 'client')} that wait for a response before they send`
-  return 'requests arrive whether or not others are answered'
+  if (arrivals === 'closed')
+    return `${counted(numberOf(clients), 'client')} that wait for a response before they send the next request`
+  return 'requests arrive independently of responses'
 }
 
 function adviceText(advice: unknown, replayed: unknown): string[] {
   const all = listOf(advice).map(membersOf)
   if (all.length === 0 && replayed === false)
     return ['What to change: not known. Changes are tried once enough requests waited or ran on worker threads.']
-  if (all.length === 0) return ['What to change: nothing; the server found no setting that would help.']
+  if (all.length === 0) return ['What to change: nothing; no setting that the server tried would help.']
   return [
     'What to change:',
     ...all.flatMap(({ change, setting, from, to, text, now, expected }, i) => [

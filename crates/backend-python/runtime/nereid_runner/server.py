@@ -121,7 +121,7 @@ class Server(link.Unlinked):
 
     def dropped(self, slot, generation):
         self.codec.give_back(self._held.pop((slot, generation), (None, ()))[1])
-        text = self.failed("the request was not answered: its response sender ended before its final response")
+        text = self.failed("the request has no final response: its response sender ended before it sent one")
         answer = []
         length = 8 + self.codec.error(answer, CODE_INTERNAL, text, 1)
         self.side.send_later(wire.head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation) + answer[0])

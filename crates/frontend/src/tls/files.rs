@@ -131,8 +131,8 @@ impl TlsFiles {
                 Err(rustls::Error::InconsistentKeys(_)) => {
                     let (certificate, key) = (certificate.display(), key.display());
                     Err(Error::invalid(format!(
-                        "the certificate of {certificate} and the key of {key} cannot be used together: \
-                         the key is that of another certificate"
+                        "the certificate {certificate} and the key {key} do not match: the key belongs to another \
+                         certificate"
                     )))
                 }
                 Err(e) => Err(Error::invalid(format!("{} cannot be used: {e}", certificate.display()))),
@@ -199,7 +199,7 @@ fn wrong(path: &Path, what: &str, error: &pem::Error) -> Error {
     let path = path.display();
     match error {
         pem::Error::NoItemsFound => Error::invalid(format!("there is {what} in PEM in {path}")),
-        other => Error::invalid(format!("{path} is no PEM file: {other}")),
+        other => Error::invalid(format!("{path} is not a PEM file: {other}")),
     }
 }
 
@@ -219,7 +219,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let found = fs::metadata(path).map_err(failed)?;
     if !found.is_file() || found.len() > TLS_FILE_BYTES_MAX {
         let path = path.display();
-        return Err(Error::invalid(format!("{path} is no file of at most {TLS_FILE_BYTES_MAX} bytes")));
+        return Err(Error::invalid(format!("{path} is not a file of at most {TLS_FILE_BYTES_MAX} bytes")));
     }
     fs::read(path).map_err(failed)
 }
