@@ -10,6 +10,9 @@ const DOC_OPENINGS =
 /** Openings of any other comment that stand for a noun. */
 const OPENINGS = /^(?:What|Whatever|Whoever|Whose|Whom|Of|Those)\b(?!-)/
 
+/** Whether a text begins like a fragment. */
+export const isFragment = (text) => DOC_OPENINGS.test(text) && !text.endsWith('?')
+
 const COMMENT = /^\s*(\/\/\/|\/\/!|\/\/|\/\*\*)\s?(.*)/
 
 /** Comments whose first line begins with a banned opening, as `line: text`. Directives and links are no comments. */
@@ -36,7 +39,7 @@ const TOKEN = new RegExp(String.raw`//.*|/\*[^]*?\*/|${PATTERN.source}|(['"])(?:
 const TEMPLATE = /(?:[^`\\$]|\\[^]|\$(?!\{))*(?:`|\$\{)/y
 
 /** Strings, patterns and parts of templates in a text of JavaScript or TypeScript. */
-function literals(text) {
+export function literals(text) {
   const found = []
   /** For each open brace, whether it interrupts a template. */
   const open = []

@@ -18,7 +18,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test, vi } from 'vitest'
 import { addSub, addSubStrings, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
-import { exampleRequest } from '../../src/commands/init/example.js'
+import { exampleRequest } from '../../src/tools/init/example.js'
 import { readOnnx } from '../../src/repository/onnx_file.js'
 import { ROOT, TestServer, repositories } from '../server/harness.js'
 

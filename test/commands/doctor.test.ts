@@ -5,11 +5,11 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
-import { FACTS, type Fact } from '../../src/commands/doctor/facts.js'
-import { tritonVersion } from '../../src/commands/doctor/image.js'
+import { FACTS, type Fact } from '../../src/tools/doctor/facts.js'
+import { tritonVersion } from '../../src/tools/doctor/image.js'
 import { pythonRuntime } from '../../src/api/python.js'
-import * as doctor from '../../src/commands/doctor/index.js'
-import { FILE_BYTES_MAX } from '../../src/commands/doctor/inputs.js'
+import * as doctor from '../../src/tools/doctor/index.js'
+import { FILE_BYTES_MAX } from '../../src/tools/doctor/inputs.js'
 import { COMPAT, textOf } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
@@ -38,7 +38,7 @@ test('every row that doctor cites exists in COMPAT.md or docs/compat', () => {
   const cited = facts.flatMap(({ row }) => (row === null ? [] : [row]))
   expect(cited.length).toBeGreaterThan(20)
   // Every fact is used.
-  const directory = fileURLToPath(new URL('../../src/commands/doctor/', import.meta.url))
+  const directory = fileURLToPath(new URL('../../src/tools/doctor/', import.meta.url))
   const code = readdirSync(directory)
     .filter((name) => name !== 'facts.ts')
     .map((name) => readFileSync(join(directory, name), 'utf8'))

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import * as doctor from '../../src/commands/doctor/index.js'
+import * as doctor from '../../src/tools/doctor/index.js'
 import { files, runs } from './harness.js'
 
 const ONNX = `backend: "onnxruntime"

@@ -8,9 +8,9 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { connect } from '../../client/src/node.js'
 import type { ModelDescription } from '../../src/api/description.js'
-import * as gen from '../../src/commands/gen/index.js'
-import * as key from '../../src/commands/key/index.js'
-import { typescriptOf } from '../../src/commands/gen/typescript.js'
+import * as gen from '../../src/tools/gen/index.js'
+import * as key from '../../src/tools/key/index.js'
+import { typescriptOf } from '../../src/tools/gen/typescript.js'
 import { repositories, ROOT, TestServer } from '../server/harness.js'
 import { files, runs } from './harness.js'
 
@@ -335,7 +335,7 @@ test("a server's responses are checked before anything is written", async () => 
   const good = { name: 'a/b', inputs: [tensor] }
   try {
     expect(await output({})).toBe(
-      'POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n',
+      'POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B works without an index\n',
     )
     expect(await output({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the response is not JSON\n')
     for (const rows of [{}, 'null', [null], [{ name: 1 }]])

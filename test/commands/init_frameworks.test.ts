@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { afterAll, afterEach, describe, expect, test, vi } from 'vitest'
 import { emptyConfig, fileHint, parsePbtxt } from '../../src/config/index.js'
-import * as init from '../../src/commands/init/index.js'
-import type { TorchScript } from '../../src/commands/init/torchscript.js'
+import * as init from '../../src/tools/init/index.js'
+import type { TorchScript } from '../../src/tools/init/torchscript.js'
 import { files, runs } from './harness.js'
 
 const ROOT = join(import.meta.dirname, '../..')

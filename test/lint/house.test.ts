@@ -128,6 +128,24 @@ test('a count above its limit fails, and lists the counted items', () => {
   ])
 })
 
+test('circles of client, bench and of files with elements are found, also through a directory', () => {
+  const found = (files: Record<string, string>, folder: string): string[] =>
+    count(tree(files)).counts.get(`files in circles, ${folder}`)?.list ?? ['not counted']
+  const files = {
+    'client/src/a.ts': "import { b } from './b.js'\n",
+    'client/src/b.ts': "export * from '../src/a.js'\n",
+    'bench/run.mjs': "import { c } from './lib/c.mjs'\n",
+    'bench/lib/c.mjs': "import '../run.mjs'\n",
+    'src/console/d.tsx': "import { e } from './e.js'\n",
+    'src/console/e.tsx': "import { d } from './d.js'\n",
+    'src/config/f.ts': "import { g } from './g.js'\n",
+    'src/config/g.ts': "const { f } = await import('./f.js')\n",
+  }
+  expect(found(files, 'client')).toEqual(['client/src/a.ts client/src/b.ts'])
+  expect(found(files, 'bench')).toEqual(['bench/lib/c.mjs bench/run.mjs'])
+  expect(found(files, 'src')).toEqual(['src/console/d.ts src/console/e.ts'])
+})
+
 test('--write lowers limits, never raises one, and docs/internals/counts.md has them', () => {
   const settings = { ...SETTINGS, limits: { 'lines of TypeScript': 900, 'files of more than 600 lines': 0 } }
   const files = { 'src/config/a.ts': 'a\n'.repeat(601), 'scripts/house.json': JSON.stringify(settings) }

@@ -178,7 +178,7 @@ impl Model for ForestModel {
 /// inputs and outputs of the trees, and evaluates nothing.
 ///
 /// # Errors
-/// Those of a load.
+/// INVALID_ARG for a damaged file or parameters that do not fit, UNSUPPORTED for a model that cannot be evaluated.
 pub fn check(config: &bytes::Bytes, version_directory: Option<&Path>) -> Result<Option<ModelIo>> {
     let config = ModelConfig::parse(config)?;
     let parameters = parameters(&config)?;

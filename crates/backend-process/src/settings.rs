@@ -179,7 +179,7 @@ pub fn at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u
 /// Like `at_least` for a number of bytes, whose unit may follow: `2g`, `512MiB`.
 ///
 /// # Errors
-/// As `at_least`.
+/// INVALID_ARG: `KEY can't be OTHERWISE`.
 pub fn bytes_at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u64> {
     let unit = value.trim().trim_start_matches(|c: char| c == '-' || c == '+' || c.is_ascii_digit()).trim();
     let power = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {

@@ -96,7 +96,7 @@ fn tar_of<'a>(mut archive: impl Read + 'a) -> Result<Box<dyn Read + 'a>, Archive
 /// Unpacks into `target`, an empty directory. On failure the caller removes what was written.
 ///
 /// # Errors
-/// See [`ArchiveError`].
+/// [`ArchiveError`] for an archive that cannot be read or breaks a rule.
 pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Result<(), ArchiveError> {
     let mut archive = Archive::new(tar_of(archive)?);
     // Raw: the library would read names of any length into memory.
@@ -122,7 +122,7 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
         let Extensions { name, link, size } = std::mem::take(&mut long);
         let name = name.unwrap_or_else(|| entry.path_bytes().into_owned());
         if size.is_some_and(|size| size != entry.size()) {
-            return Err(invalid_entry(&name, "is larger than its header says"));
+            return Err(invalid_entry(&name, "is larger than its header declares"));
         }
         let Some(path) = inside(&name) else {
             return Err(invalid_entry(&name, "has a path outside of the archive"));

@@ -75,7 +75,7 @@ impl LibraryCache {
     /// Starts the process and waits until the library is initialized.
     ///
     /// # Errors
-    /// The library's, or that it or its process cannot be started.
+    /// The error of the library, or the reason why it or its process cannot be started.
     pub fn start(options: LibraryCacheOptions, host: LibraryProcess) -> Result<Self> {
         let (open, closed) = channel();
         let shared = Arc::new(CacheState::new(options, host, open));

@@ -14,7 +14,6 @@ use crate::failure;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -503,11 +502,5 @@ impl DerefMut for Pinned {
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-impl fmt::Debug for Pinned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pinned bytes", self.len)
     }
 }

@@ -92,7 +92,7 @@ impl Imported {
     /// Copies `from` to the bytes from `offset` on, and waits until others see it.
     ///
     /// # Errors
-    /// As `read`.
+    /// INTERNAL, with the driver's error, or beyond the end of the memory; UNAVAILABLE once the device has failed.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         let to = self.at(offset, from.len())?;
         // SAFETY: as in `read`.

@@ -133,7 +133,8 @@ impl Ensemble {
     /// The plan for a new request, and the version that each step calls; kept by the caller until the request ends.
     ///
     /// # Errors
-    /// Those of `new`.
+    /// A composing model does not serve (with the text for requests), the ensemble contains itself, or `Plan::compile`
+    /// fails.
     pub(crate) fn begin(&self) -> Result<(Arc<Compiled>, Vec<Arc<ModelVersion>>)> {
         let models = find(&self.directory, &self.namespace, &self.config)?;
         let compiled = self.compiled.load();

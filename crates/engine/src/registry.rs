@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::readiness_query::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
-use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
+use crate::table::{ModelEntry, ServerState, Table, VersionEntry, VersionRow, VersionState, parse_version};
 use crate::timer::Timer;
 use crate::usage::UsageLog;
 use crate::usage_watch::UsageWatch;
@@ -163,7 +163,7 @@ impl Engine {
     /// The version of a request; `version` is the client's text, "" = the highest ready one.
     ///
     /// # Errors
-    /// `version` is no number, or rows 1–4 of protocol.md 2.9.
+    /// INVALID_ARG if `version` is not a number; otherwise the errors of rows 1–4 of protocol.md 2.9.
     pub fn model(&self, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
         self.model_at(name, parse_version(version)?)
     }
@@ -192,7 +192,7 @@ impl Engine {
     /// one model must notice before it rejects inferences.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn model_ready(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let ready = self.model_ready_for_models(name, version)?;
         Ok(if self.is_exiting() { ReadinessState::Known(false) } else { ready })
@@ -201,7 +201,7 @@ impl Engine {
     /// Like [`model_ready`](Self::model_ready), for requests in flight, which may call models while the server exits.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn model_ready_for_models(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let version = parse_version(version)?;
         let table = self.directory.load();
@@ -214,7 +214,7 @@ impl Engine {
     /// Like [`model_ready`](Self::model_ready), without asking models.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn is_model_ready(&self, name: &str, version: &str) -> Result<bool> {
         let version = parse_version(version)?;
         match self.directory.load().find(name, version) {
@@ -343,11 +343,19 @@ impl Engine {
         ReadinessState::all(self.directory.load().may_be_unready().iter().map(|version| version.readiness()))
     }
 
-    /// Loaded versions that cannot be used now: table key, number and reason.
-    pub fn unready(&self) -> Vec<(String, i64, String)> {
+    /// All versions that were ever attempted, of one model or of all; those of one model are ascending.
+    pub fn versions(&self, model: Option<&str>) -> Vec<VersionRow> {
         let table = self.directory.load();
-        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.serving.why_gone()?));
-        table.may_be_unready().iter().filter_map(why).collect()
+        let of = |(key, entry): (&String, &ModelEntry)| -> Vec<_> {
+            let why = |v: &VersionEntry| v.serving.as_ref().and_then(|v| v.serving.why_gone());
+            let row =
+                |(n, v): (&i64, &VersionEntry)| (key.clone(), *n, v.state, why(v).unwrap_or_else(|| v.reason.clone()));
+            entry.versions.iter().map(row).collect()
+        };
+        match model {
+            Some(model) => table.models.get_key_value(model).map(of).unwrap_or_default(),
+            None => table.models.iter().flat_map(of).collect(),
+        }
     }
 
     /// True once the server is about to end: nothing is ready.
@@ -526,8 +534,7 @@ impl Engine {
                 let old = entry.versions.get(&version);
                 let serves = old.is_some_and(|v| v.state == VersionState::Ready && v.serving.is_some());
                 if state != VersionState::Ready && !(state == VersionState::Loading && serves) {
-                    let new = VersionEntry { state, reason: reason.to_owned(), serving: None };
-                    entry.versions.insert(version, new);
+                    entry.versions.insert(version, VersionEntry::not_serving(state, reason));
                 }
                 true
             });
@@ -548,6 +555,7 @@ impl Engine {
                 let Some(v) = entry.versions.get_mut(&version) else { return };
                 v.state = VersionState::Unloading;
                 retiring = v.serving.take();
+                v.leaving = retiring.as_ref().map(|retiring| retiring.identity.load);
                 is_last = entry.ready().next().is_none();
             });
         });
@@ -568,12 +576,13 @@ impl Engine {
         retiring
     }
 
-    /// Called after the last request of a retired version.
-    pub fn retired(&self, name: &str, version: i64, reason: &str) {
+    /// Called after the last request of the retired load of a version: it is UNLOADED, unless it has a newer state.
+    pub fn retired(&self, name: &str, version: i64, load: Option<u64>, reason: &str) {
         self.directory.change(|table| {
             table.change_known(name, |entry| {
                 if let Some(v) = entry.versions.get_mut(&version)
                     && v.state == VersionState::Unloading
+                    && v.leaving == load
                 {
                     v.state = VersionState::Unloaded;
                     v.reason = reason.to_owned();

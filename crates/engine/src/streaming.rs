@@ -101,7 +101,7 @@ impl Streaming {
     /// Waits for room while another thread delivers, which may have no core for a while: that must not end the request.
     #[expect(
         clippy::disallowed_methods,
-        reason = "an event would cost each answer; this is for a thread without a core"
+        reason = "an event would cost each response; this is for a thread without a core"
     )]
     fn wait_for_room(&self) {
         let until = now_ns() + ANSWERS_WAITING_NS_MAX;

@@ -60,7 +60,7 @@ impl Grant {
     /// Second check, for a gRPC call whose message names the model.
     ///
     /// # Errors
-    /// As [`Gate::admit`].
+    /// The reason why the request is rejected.
     #[inline]
     pub fn admit_model(&self, model: &str) -> Result<(), GateError> {
         match &self.0 {
@@ -260,7 +260,7 @@ impl Gate {
     /// Second check, for a gRPC call whose message changes settings.
     ///
     /// # Errors
-    /// As `admit`.
+    /// The reason why the request is rejected.
     pub fn admit_change(
         &self,
         caller: &Caller,

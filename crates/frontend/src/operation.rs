@@ -50,7 +50,7 @@ impl Context<'_> {
     /// Runs an operation that TypeScript decides. Its argument and response are the JSON of the native contract.
     ///
     /// # Errors
-    /// INVALID_ARG for an argument above [`CONTROL_ARGUMENT_BYTES_MAX`]; those of the operation.
+    /// INVALID_ARG for an argument above [`CONTROL_ARGUMENT_BYTES_MAX`]; the errors of the operation.
     pub async fn control(&self, operation: ControlOperation, argument: Text) -> Result<String> {
         let (bytes, most) = (argument.len(), CONTROL_ARGUMENT_BYTES_MAX);
         if bytes <= most {

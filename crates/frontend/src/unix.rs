@@ -58,7 +58,7 @@ impl BoundSocketFile {
     /// Listens, with `count` listeners that share one queue.
     ///
     /// # Errors
-    /// Those of [`bind`] if another process replaced the file meanwhile.
+    /// UNAVAILABLE if another process replaced the file meanwhile.
     pub fn listen(self, count: usize) -> Result<(SocketFile, Vec<UnixListener>)> {
         let Self { path, socket, file } = self;
         let listening = || -> io::Result<Vec<UnixListener>> {
@@ -84,7 +84,7 @@ fn failed(path: &str, error: &io::Error) -> Error {
 /// Binds a socket to `path`. `mode` is the mode of the file.
 ///
 /// # Errors
-/// Those of [`bind_error`]; INVALID_ARG for a path that is too long.
+/// UNAVAILABLE if another process listens there; INVALID_ARG if the path is too long or cannot be bound.
 pub fn bind(path: &str, mode: u32) -> Result<BoundSocketFile> {
     let bytes = path.len();
     if bytes == 0 || bytes > SOCKET_PATH_BYTES_MAX || path.contains('\0') {

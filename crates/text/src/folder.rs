@@ -391,7 +391,7 @@ impl Sentences {
                 _ => {}
             }
         }
-        (Dimensions::Fixed, "no file says that the model was trained for others".into())
+        (Dimensions::Fixed, "no file declares others that the model was trained for".into())
     }
 }
 

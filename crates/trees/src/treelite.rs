@@ -240,7 +240,7 @@ impl<'a> Arrays<'a> {
         let byte = |list: &[u8]| list.get(node).copied().ok_or_else(missing);
         let integer = |list: &[u8]| {
             let n = item(list, node).map(i32::from_le_bytes).ok_or_else(missing)?;
-            u32::try_from(n).map_err(|_| Error::invalid(format!("{n} is no child or feature")))
+            u32::try_from(n).map_err(|_| Error::invalid(format!("{n} is not a child or feature")))
         };
         let real_at = |list: &[u8], index: usize| {
             let single = || item(list, index).map(f32::from_le_bytes).map(f64::from);

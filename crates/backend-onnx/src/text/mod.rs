@@ -64,7 +64,7 @@ impl Backend for TextBackend {
 /// read.
 ///
 /// # Errors
-/// Those of a load.
+/// NOT_FOUND without a file; INVALID_ARG for files that contradict or exceed a limit, and for invalid parameters.
 pub fn read_text_folder(config: &Bytes, version_directory: &Path) -> Result<Folder> {
     let (folder, _) = read(&ModelConfig::parse(config)?, version_directory)?;
     Tokenizer::open(version_directory)?;

@@ -39,7 +39,7 @@ impl Runner {
         if state.questions.iter().any(|q| number > q.number) {
             drop(state);
             // The checks end with the runner.
-            return self.condemn("it answered a question that was not asked");
+            return self.condemn("it responded to a question that was not sent");
         }
         // A late response to a check that timed out also answers the current ones.
         let all = std::mem::take(&mut state.questions);

@@ -223,7 +223,7 @@ impl Writer {
             Err(error) if !self.is_stuck => {
                 self.is_stuck = true;
                 log::warn!(
-                    "the file of --{} is gone, and cannot be made again: {error}; it is tried each second",
+                    "the file of --{} was removed and cannot be created again: {error}; the server tries each second",
                     self.shared.flag
                 );
             }

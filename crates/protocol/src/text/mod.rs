@@ -271,7 +271,7 @@ impl FormError {
 /// Reads a body.
 ///
 /// # Errors
-/// A body that is no JSON, or has not this form.
+/// The body is not JSON, or has another form.
 pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FormError> {
     serde_json::from_slice(body).map_err(|error| {
         let text = error.to_string();

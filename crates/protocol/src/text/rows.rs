@@ -64,7 +64,7 @@ impl Rows {
     /// All rows as lists of JSON, about `bytes` bytes.
     ///
     /// # Errors
-    /// Those of [`Self::finite`], and RESOURCE_EXHAUSTED without memory.
+    /// INTERNAL, by the model, for values that are not finite; RESOURCE_EXHAUSTED without memory.
     pub fn print(&self, bytes: usize) -> Result<Vec<u8>> {
         super::print(&self.finite()?, bytes)
     }

@@ -58,7 +58,7 @@ impl Tokenizer {
     /// adds.
     ///
     /// # Errors
-    /// NOT_FOUND without the file; INVALID_ARG for a file that is none, or above a named limit.
+    /// NOT_FOUND without the file; INVALID_ARG for an invalid file, or one above a named limit.
     pub fn open(folder: &Path) -> Result<Self> {
         let Some(bytes) = files::read(folder, FILE, TOKENIZER_BYTES_MAX)? else {
             let path = folder.join(FILE);
@@ -295,7 +295,7 @@ fn finish(
     if total > room && truncation.rejects {
         let (most, has) = (truncation.tokens_max, total + template.added());
         return Err(Error::invalid(format!(
-            "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or ask for truncation"
+            "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or set truncation"
         ))
         .too_long());
     }
