@@ -168,14 +168,14 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     [
       'udp',
       [{ name: 'http', kind: 'udp' }],
-      /socket 3 that the service manager gave \('http', port \d+\) can not be served: it has to be a TCP socket/,
+      /socket 3 from the service manager \('http', port \d+\) cannot be used: the server needs a listening TCP socket/,
     ],
     ['not listening', [{ name: 'grpc', kind: 'idle' }], /socket 3 .*\('grpc', port \d+\) can not be served/],
     ['unix', [{ name: 'http' }, { name: 'metrics', kind: 'unix' }], /socket 4 .*\('metrics', unix\) can not be served/],
     [
       'unknown',
       [{ name: 'sagemaker' }],
-      /socket 3 .*\('sagemaker', port \d+\) is for no service: name it \(FileDescriptorName=\) http, grpc or metrics/,
+      /socket 3 .*\('sagemaker', port \d+\) belongs to no service: name it \(FileDescriptorName=\) http, grpc or metrics/,
     ],
     ['twice', [{ name: 'http' }, { name: 'http' }], /socket 4 .*is for HTTP, which has socket 3 already/],
   ] as const)('a socket that is %s ends the start with 1, and the text says which', async (_, listen, text) => {
