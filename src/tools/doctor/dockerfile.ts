@@ -7,7 +7,7 @@ import { Findings, type Edit, type Located } from './findings.js'
 import { backendOf, isClientImage } from './image.js'
 import { isTriton, launchAt, type Launch } from './launch.js'
 import { serverAt } from './programs.js'
-import { commandsAt, shellWords, unlessTooLong } from './shell.js'
+import { commandsAt } from './shell.js'
 
 interface Instruction {
   name: string
@@ -61,7 +61,9 @@ interface File {
   variables: Map<string, string>
 }
 
-const wordsOf = (rest: string, { variables }: File): string[] => unlessTooLong(() => shellWords(rest, variables), [])
+/** Words of an instruction, without their places. */
+const wordsOf = (rest: string, { path, variables }: File): string[] =>
+  commandsAt(rest, { path, line: 1 }, variables).flatMap((words) => words.map(({ text }) => text))
 
 interface Stage {
   launch: Launch
