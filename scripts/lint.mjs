@@ -2,7 +2,7 @@
 /**
  * Runs all static checks. Each tool counts as one test.
  *
- * --house   only the counts of CONTRIBUTING.md, printed as a table; with --write, limits fall to the current counts
+ * --house   only the counts of docs/internals/counts.md, as a table; with --write, limits fall to the current counts
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'

@@ -284,7 +284,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'version',
         value: 'version',
-        meaning: 'Version of the model. Default: the version that requests ' + 'without one use.',
+        meaning: 'Version of the model. Default: the version that requests without one use.',
       },
       {
         name: 'simulate',
@@ -309,7 +309,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'version',
         value: 'version',
-        meaning: 'Version of the model. Default: the version that requests ' + 'without one use.',
+        meaning: 'Version of the model. Default: the version that requests without one use.',
       },
       { name: 'protocol', value: 'http|grpc', meaning: 'Protocol of a URL that is HOST:PORT. Default: http.' },
       {
@@ -334,7 +334,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'arrivals',
         value: 'constant|poisson',
-        meaning: 'Distribution of the times at which requests are ' + 'due. Default: poisson.',
+        meaning: 'Distribution of the times at which requests are due. Default: poisson.',
       },
       {
         name: 'goal',
@@ -350,7 +350,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'requests',
         value: 'n',
-        meaning: 'Number of requests after which a measurement ends; there is no ' + 'warm-up then.',
+        meaning: 'Number of requests after which a measurement ends; there is no warm-up then.',
       },
       {
         name: 'stop-within',
@@ -373,13 +373,13 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'connections',
         value: 'n',
-        meaning: 'Number of connections. Default: one for each request in ' + 'flight; over gRPC, one for six.',
+        meaning: 'Number of connections. Default: one for each request in flight; over gRPC, one for six.',
       },
       { name: 'shape', value: 'input:dims', meaning: 'Shape of an input, such as image:3,224,224. May be repeated.' },
       {
         name: 'batch',
         value: 'rows',
-        meaning: 'Rows of a request; for embeddings its texts, for rerank its ' + 'documents.',
+        meaning: 'Rows of a request; for embeddings its texts, for rerank its documents.',
       },
       {
         name: 'data',
@@ -391,7 +391,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'text-words',
         value: 'mean[,deviation]',
-        meaning: 'Number of words of generated texts: mean and ' + 'deviation. Default: 30,10.',
+        meaning: 'Number of words of generated texts: mean and deviation. Default: 30,10.',
       },
       { name: 'request-parameter', value: 'name:value:type', meaning: 'Parameter of each request. May be repeated.' },
       {

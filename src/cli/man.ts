@@ -19,7 +19,7 @@ const ENVIRONMENT: readonly [name: string, meaning: string][] = [
   ['OTEL_*', 'Settings of the exporter of spans; --trace-config takes precedence.'],
   ['TRITONCACHE_REDIS_USERNAME, TRITONCACHE_REDIS_PASSWORD', 'User name and password for the Redis of --cache-config.'],
   ['TRITON_SERVER_ESCAPE_LOG_MESSAGES', '0 writes control characters in log messages unescaped.'],
-  ['NOTIFY_SOCKET, WATCHDOG_USEC', 'Socket on which systemd is told that the server is ready, stopping and alive.'],
+  ['NOTIFY_SOCKET, WATCHDOG_USEC', 'Socket for messages to systemd: that the server is ready, stopping and alive.'],
   [
     'LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES',
     'Sockets that systemd opened. Their names are http, grpc or metrics; a socket without such a name is ' +

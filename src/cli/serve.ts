@@ -225,7 +225,7 @@ function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
       ? isUnix(address)
         ? address
         : `${address}:${port}`
-      : `port ${port} of socket ${givenFd}, which the service manager gave`
+      : `port ${port} of socket ${givenFd}, from the service manager`
   if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
   if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)
   if (control !== null) logger.info(`Started control service at ${at({ ...control, givenFd: null }, ports.control)}`)

@@ -115,6 +115,6 @@ export function aliasClashes(config: ModelConfig, all: Iterable<ModelConfig>): s
       .filter((other) => other.name < config.name && aliasesOf(other).some((one) => one.alias === alias))
       .map(({ name }) => name)
       .sort()[0]
-    return first === undefined ? [] : [`${where} an alias of model '${first}', which goes before it`]
+    return first === undefined ? [] : [`${where} an alias of model '${first}', which takes precedence`]
   })
 }

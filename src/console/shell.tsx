@@ -80,7 +80,7 @@ export function KeyForm({ api, text }: { api: Api; text: string }) {
       <button type="submit" class="primary">
         Use this key
       </button>
-      <p class="quiet">The key stays in the memory of this page: it is gone when the page is closed or loaded again.</p>
+      <p class="quiet">The key stays in the memory of this page: closing or reloading the page removes it.</p>
     </form>
   )
 }

@@ -164,7 +164,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.', (s) =>
         us(s.computeOutput.ns),
       ),
-      ofCached('nv_cache_num_hits_per_model', 'Requests that the response cache answered.', (s) => s.cacheHit.count),
+      ofCached('nv_cache_num_hits_per_model', 'Requests served from the response cache.', (s) => s.cacheHit.count),
       ofCached('nv_cache_hit_duration_per_model', 'Time to find responses in the response cache, in us.', (s) =>
         us(s.cacheHit.ns),
       ),

@@ -33,6 +33,6 @@ function warnOfTwice(what: string, list: readonly { name: string }[], report: Re
   for (const { name } of list) {
     const nth = (seen.get(name) ?? 0) + 1
     seen.set(name, nth)
-    if (nth === 2 && name !== '') report(`${what} '${name}' is there twice`, { field: 'name', value: name, nth })
+    if (nth === 2 && name !== '') report(`${what} '${name}' occurs twice`, { field: 'name', value: name, nth })
   }
 }

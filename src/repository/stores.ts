@@ -64,7 +64,7 @@ export class Stores {
     const cacheDirectory = await this.#cacheDirectory(scheme)
     const trees = join(cacheDirectory, 'trees')
     const swept = await sweepStores(trees)
-    if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' that earlier processes left behind`)
+    if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' of earlier processes`)
     const root = await privateRoot(trees)
     const { cacheBytesMax, stallSecs } = this.#settings
     const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax, stallSecs, directory: root })

@@ -295,7 +295,7 @@ describe('mistakes', () => {
     ['a key in another case', 'httpPort: 1', /:1: unrecognized option 'httpPort'; did you mean 'http-port'\?$/],
     ['help', 'help: true', /:1: unrecognized option 'help'; a file cannot set it$/],
     ['another file', 'config: x', /:1: unrecognized option 'config'; a file cannot set it$/],
-    ['a key that is there twice', 'id: a\nhttp-port: 1\nid: b', /:3: id: is already set in line 1$/],
+    ['a key that occurs twice', 'id: a\nhttp-port: 1\nid: b', /:3: id: is already set in line 1$/],
     ['a key and its older name', 'model-repository: a\nmodel-store: b', /:2: model-store: is already set in line 1$/],
     ['no value', 'http-port:\nid: x', /:1: http-port: has no value$/],
     ['null in a list', 'load-model:\n  - a\n  - ~', /:3: load-model: has no value$/],

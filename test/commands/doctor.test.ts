@@ -10,6 +10,7 @@ import { tritonVersion } from '../../src/tools/doctor/image.js'
 import { pythonRuntime } from '../../src/api/python.js'
 import * as doctor from '../../src/tools/doctor/index.js'
 import { FILE_BYTES_MAX } from '../../src/tools/doctor/inputs.js'
+import { COMPAT, textOf } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
 const ONNX = `backend: "onnxruntime"
@@ -29,10 +30,8 @@ async function examined(
   return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
 }
 
-test('every row that doctor cites exists in COMPAT.md', () => {
-  const compat = readFileSync(fileURLToPath(new URL('../../COMPAT.md', import.meta.url)), 'utf8')
-  const rows = compat
-    .split('\n')
+test('every row that doctor cites exists in COMPAT.md or docs/compat', () => {
+  const rows = COMPAT.flatMap((page) => textOf(page).split('\n'))
     .filter((line) => line.startsWith('| '))
     .map((line) => line.slice(2))
   const facts: Fact[] = Object.values(FACTS)
@@ -60,7 +59,7 @@ test('an invalid model is reported with its real type', async () => {
     'models',
   )
   expect(code).toBe(1)
-  expect(out).toMatch(/to change +model m: the file is no ONNX model/)
+  expect(out).toMatch(/to change +model m: the file is not an ONNX model/)
   expect(out).toMatch(/to change +model p: the file is a pointer of Git LFS/)
   expect(out).not.toContain('as it is          model')
 })

@@ -335,7 +335,7 @@ test("a server's responses are checked before anything is written", async () => 
   const good = { name: 'a/b', inputs: [tensor] }
   try {
     expect(await output({})).toBe(
-      'POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n',
+      'POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B works without an index\n',
     )
     expect(await output({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the response is not JSON\n')
     for (const rows of [{}, 'null', [null], [{ name: 1 }]])

@@ -31,7 +31,7 @@ describe('a file that is no model', () => {
     ['a pointer of Git LFS', POINTER, /m\.onnx is a pointer of Git LFS and not the file itself: run `git lfs pull`/],
     ['HTML', '<!DOCTYPE html><html></html>', /m\.onnx is a page of HTML or XML and not a model/],
     ['nothing', '', /m\.onnx is empty/],
-    ['half a model', MODEL.subarray(0, -30), /m\.onnx is no ONNX model: it ends in the middle of a field/],
+    ['half a model', MODEL.subarray(0, -30), /m\.onnx is not an ONNX model: it ends in the middle of a field/],
     [
       'operators that are too new',
       versioned(9, 99),

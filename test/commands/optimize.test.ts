@@ -351,12 +351,12 @@ describe('inputs', () => {
     [
       'values of another kind',
       JSON.stringify(input({ data: [1, 'two'] })),
-      /has a value in request 1, input 1 that is no INT64, at 1/,
+      /has a value in request 1, input 1 that is not a INT64, at 1/,
     ],
     [
       'numbers beyond all',
       '{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1e999]}]}',
-      /has a value in .* that is no FP32, at 0/,
+      /has a value in .* that is not a FP32, at 0/,
     ],
     ['an unknown datatype', JSON.stringify(input({ datatype: 'FP4\u001b[2J' })), /has the datatype 'FP4[\\\w[]*'/],
   ]

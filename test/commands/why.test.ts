@@ -128,7 +128,7 @@ test('a model is summed up, with its advice and what a simulation expects', () =
       80 %: all instances were busy, and one became free
       20 %: an instance was idle, and there was no reason to wait: no queue delay, or another idle instance
 
-    What requests waited behind:
+    Requests waited for:
       80 %: simple
 
     What to change:

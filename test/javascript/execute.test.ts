@@ -286,7 +286,7 @@ test('a request that the model forgets is answered with an error', async () => {
   const model = await testModel({ execute: ([request]: InferenceRequest[]) => (request?.sender, null) })
   const answer = model.infer({})
   const collect = setInterval(gc, 5)
-  await expect(answer).rejects.toThrow('the request was not answered: its response sender ended before its final')
+  await expect(answer).rejects.toThrow('the request has no final response: its response sender ended')
   clearInterval(collect)
 })
 
@@ -373,7 +373,7 @@ test('a rescheduled request runs again, and gets no answer', async () => {
     requests[0]?.reschedule()
     return [null, empty()]
   }
-  expect(await answers(execute)).toEqual(['UNSUPPORTED the model asks for the next step of the sequence', null])
+  expect(await answers(execute)).toEqual(['UNSUPPORTED the model requests the next step of the sequence', null])
   expect((await answers((requests) => (requests[0]?.reschedule(), [empty(), empty()])))[0]).toBe(
     failed('Expected null in the execute function return array for a rescheduled request, found a response.'),
   )

@@ -249,7 +249,7 @@ def test_http_client_over_tls(tls, pki):
 
 def test_plain_clients_are_told(tls):
     status, _, body = tls.request("GET", "/v2/health/live")
-    assert (status, json.loads(body)) == (400, {"error": "this port speaks TLS: ask with https instead"})
+    assert (status, json.loads(body)) == (400, {"error": "this port uses TLS: use https:// instead"})
     with tritonclient.grpc.InferenceServerClient(tls.grpc) as client, pytest.raises(InferenceServerException):
         client.is_server_live(client_timeout=5)
 
@@ -411,7 +411,7 @@ def test_a_new_certificate_is_served_and_connections_go_on(start, pki, repositor
         second = served(server)
         # One that cannot be used changes nothing, and is told.
         (tmp_path / "tls.crt").write_text("nothing")
-        server.logged("the certificate that is served stays")
+        server.logged("the current certificate stays in use")
         assert served(server) == second
         np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
     assert server.stop() == 0

@@ -76,7 +76,7 @@ pub trait Answers: Send + Sync {
     /// See [`Responder::send`].
     ///
     /// # Errors
-    /// As there.
+    /// The request is cancelled and the response was dropped. The request still has to be finished.
     fn send(&self, outcome: Outcome) -> Result<(), Stopped>;
     /// See [`Responder::fail`].
     fn fail(&self, error: Error);

@@ -51,7 +51,7 @@ pub trait Opened: Send {
     /// promised until the model is dropped. Other memory is not counted.
     ///
     /// # Errors
-    /// As `Backend::open`.
+    /// The version becomes UNAVAILABLE; the text is its reason in the repository index.
     fn needs(&self) -> Result<Vec<Need>> {
         Ok(Vec::new())
     }
@@ -59,7 +59,7 @@ pub trait Opened: Send {
     /// Checks the final configuration and prepares the model to run.
     ///
     /// # Errors
-    /// As `Backend::open`.
+    /// The version becomes UNAVAILABLE; the text is its reason in the repository index.
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>>;
 }
 

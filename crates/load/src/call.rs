@@ -56,8 +56,8 @@ impl ClientCall {
         let text = match self.status {
             Some(status) if !status.is_empty() => status,
             Some(_) => "the stream ended before its request".to_owned(),
-            None if self.http_status.is_empty() => "an answer without grpc-status".to_owned(),
-            None => format!("an answer with HTTP status {} and without grpc-status", self.http_status),
+            None if self.http_status.is_empty() => "a response without grpc-status".to_owned(),
+            None => format!("a response with HTTP status {} and without grpc-status", self.http_status),
         };
         Some((self.asked?, text))
     }

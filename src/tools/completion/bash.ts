@@ -17,7 +17,7 @@ _nereid() {
     option=\${COMP_WORDS[COMP_CWORD-2]}
   elif [[ $COMP_CWORD -ge 2 && \${COMP_WORDS[COMP_CWORD-1]} == --* ]]; then
     option=\${COMP_WORDS[COMP_CWORD-1]}
-    # A word behind an option that needs no value is something else.
+    # A word after an option without a value belongs to no option.
     case $option in ${alternatives(optional)}) option= ;; esac
   fi
   COMPREPLY=()

@@ -14,7 +14,7 @@ export function fish({ flags, commands }: Completed): string {
     ...commands.map(
       ({ name, meaning }) => `  complete -c $program -n __fish_use_subcommand -a ${name} -d ${quoted(meaning)}`,
     ),
-    '  complete -c $program -n __fish_use_subcommand -a serve -d ' + `${quoted('Serve models (the default command)')}`,
+    `  complete -c $program -n __fish_use_subcommand -a serve -d ${quoted('Serve models (the default command)')}`,
     ...flags.map((flag) => option(noCommand, flag)),
   ]
   for (const { name, options, takesFlags, words, files } of commands) {

@@ -75,9 +75,7 @@ export class Yaml {
 
   /** The node along a path of members; merged ones (`<<`) last. */
   get(...path: string[]): Yaml | null {
-    let node: Yaml | null = this
-    for (const key of path) node = node === null ? null : node.#member(key)
-    return node
+    return path.reduce<Yaml | null>((node, key) => (node === null ? null : node.#member(key)), this)
   }
 
   /** Members of the map along a path, without merged ones; none of any other node. */

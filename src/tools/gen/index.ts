@@ -139,7 +139,7 @@ function compare(file: string, models: readonly ModelDescription[], module: stri
     ),
   ]
   process.stderr.write(
-    `${file} and the models differ; run gen ts ` + `again.\n${lines.map((line) => `  ${line}\n`).join('')}`,
+    `${file} and the models differ; run gen ts again.\n${lines.map((line) => `  ${line}\n`).join('')}`,
   )
   return 1
 }

@@ -24,7 +24,7 @@ export async function modelsOfServer(remote: Remote, names: readonly string[] | 
     const path = `/v2/models/${encodeURIComponent(name)}`
     const metadata = await ask(remote, path)
     if (!isMetadata(metadata))
-      throw new CommandError(`GET ${remote.url}${path}: the response does not describe a ` + `model`)
+      throw new CommandError(`GET ${remote.url}${path}: the response does not describe a model`)
     const config = await ask(remote, `${path}/config`)
     if (!isConfig(config))
       throw new CommandError(`GET ${remote.url}${path}/config: the response is not a configuration`)
@@ -67,7 +67,7 @@ async function readyModels(remote: Remote): Promise<string[]> {
   const rows = await ask(remote, '/v2/repository/index', {
     method: 'POST',
     body: '{"ready":true}',
-    advise: () => '; --models=A,B asks for these without an index',
+    advise: () => '; --models=A,B works without an index',
   })
   const names = Array.isArray(rows) ? rows.map((row) => membersOf(row)['name']) : [null]
   if (!names.every((name) => typeof name === 'string'))

@@ -115,7 +115,7 @@ export function requireUrlName(name: string): void {
   requireSafeName(name)
   // The server takes the name from a path unchanged, as Triton does: nothing is decoded.
   if (!/^[\w.-]+$/.test(name))
-    throw new CommandError(`the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`)
+    throw new CommandError(`the name '${name}' cannot be part of a URL: use letters, digits, '_', '-' and '.'`)
 }
 
 function planOf(program: string, { rest, options }: CommandArguments, usage: string): Plan {
@@ -475,8 +475,7 @@ async function tryConfigured(
     if (kind === 'pytorch' || kind === 'tensorrt') {
       const isKnown = script !== null && script.inputs !== null && script.outputs !== null
       const what = isKnown ? 'datatypes and dims' : 'inputs and outputs'
-      const refusal =
-        `the ${what} in config.pbtxt are placeholders: fill in the values of the model before you ` + `serve it`
+      const refusal = `the ${what} in config.pbtxt are placeholders: fill in the values of the model before you serve it`
       return { example: null, refusal }
     }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)

@@ -27,7 +27,7 @@ static TRITONSERVER_Error* require_host_memory(TRITONSERVER_MemoryType type) {
 }
 
 // Writes the outputs of one request. The first dimension is the batch: adds its size to rows.
-static TRITONSERVER_Error* answer(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, uint64_t* rows) {
+static TRITONSERVER_Error* respond(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, uint64_t* rows) {
   TRITONBACKEND_Input* input;
   TRITONSERVER_DataType datatype;
   const int64_t* shape;
@@ -59,7 +59,7 @@ static TRITONSERVER_Error* answer(TRITONBACKEND_Request* request, TRITONBACKEND_
   return NULL;
 }
 
-// Refuses to load in a server with an older API than the one this was compiled for.
+// Rejects servers whose API is older than the one this was compiled for.
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
   (void)backend;
   uint32_t major, minor;
@@ -76,7 +76,7 @@ TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
   for (uint32_t i = 0; i < count; i++) {
     TRITONBACKEND_Response* response = NULL;
     TRITONSERVER_Error* error = TRITONBACKEND_ResponseNew(&response, requests[i]);
-    if (error == NULL) error = answer(requests[i], response, &rows);
+    if (error == NULL) error = respond(requests[i], response, &rows);
     const bool success = error == NULL;
     // The response is the server's from here on, also if sending fails.
     if (response != NULL)
@@ -257,7 +257,7 @@ fn failure(code: u32, text: &str) -> Err {
     unsafe { error_new(code, text.as_ptr()) }
 }
 
-/// Deletes an error that nobody else gets; null is none.
+/// Deletes an error that is not returned; does nothing with null.
 fn ignore(error: Err) {
     // SAFETY: the error is null or owned by the caller, who gives it away here.
     unsafe { error_delete(error) }
@@ -279,7 +279,7 @@ fn require_host_memory(memory_type: u32) -> Result<(), Err> {
 }
 
 /// Writes the outputs of one request and returns its rows: the first dimension is the batch.
-fn answer(request: *mut Request, response: *mut Response) -> Result<u64, Err> {
+fn respond(request: *mut Request, response: *mut Response) -> Result<u64, Err> {
     let (mut input, mut output) = (null_mut(), null_mut());
     let (mut datatype, mut dims, mut buffers, mut bytes) = (0, 0, 0, 0);
     let mut shape = null();
@@ -314,7 +314,7 @@ fn answer(request: *mut Request, response: *mut Response) -> Result<u64, Err> {
     Ok(if dims == 0 { 1 } else { unsafe { shape.read() as u64 } })
 }
 
-/// Refuses to load in a server with an older API than the one that triton.rs has.
+/// Rejects servers whose API is older than that of triton.rs.
 #[no_mangle]
 pub extern "C" fn TRITONBACKEND_Initialize(_backend: *mut Backend) -> Err {
     let (mut major, mut minor) = (0, 0);
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceExecute(
         let mut response = null_mut();
         // SAFETY: a valid request, and a valid place for the response.
         let made = check(unsafe { response_new(&mut response, request) });
-        let error = match made.and_then(|()| answer(request, response)) {
+        let error = match made.and_then(|()| respond(request, response)) {
             Ok(more) => {
                 rows += more;
                 null_mut()
@@ -390,7 +390,7 @@ instance_group [ { kind: KIND_CPU } ]
 dynamic_batching { }
 `
 
-const TEST = (name: string): string => `// Serves the model in this process and compares answers.
+const TEST = (name: string): string => `// Serves the model in this process and compares responses.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -422,12 +422,12 @@ const README = (name: string, language: string, files: string, command: string):
 A backend for Triton's C API in ${language}: it copies INPUT0 to OUTPUT0. The library runs in Nereid and in Triton.
 
     make                   # builds backends/${name}/libtriton_${name}.so
-    node --test test.mjs   # serves the model and compares answers
+    node --test test.mjs   # serves the model and compares responses
     ${command} --model-repository=models --backend-directory=backends
 
 If root starts the server, the library runs as the user \`nobody\`, who must be able to read it;
 \`--host-user=root\` keeps the rights of root.
-\`${command} check models --backend-directory=backends\` says what keeps the library from loading, without loading it.
+\`${command} check models --backend-directory=backends\` finds what keeps the library from loading, without loading it.
 
 | file | content |
 |---|---|

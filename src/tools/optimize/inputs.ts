@@ -207,7 +207,7 @@ function tensorOf(place: string, datatype: string, shape: unknown, values: unkno
   // A trace has 0 and 1 for BOOL.
   const data = datatype === 'BOOL' ? values.map((one) => (one === 0 || one === 1 ? one === 1 : one)) : values
   const wrongAt = data.findIndex((one) => !isRight(one))
-  if (wrongAt >= 0) throw new CommandError(`has a value in ${place} that is no ${datatype}, at ${wrongAt}`)
+  if (wrongAt >= 0) throw new CommandError(`has a value in ${place} that is not a ${datatype}, at ${wrongAt}`)
   return { data: arrayOf(datatype, array, data), shape: shape as number[], datatype }
 }
 
@@ -222,7 +222,7 @@ function arrayOf(datatype: string, array: Datatype['array'], data: unknown[]): T
 const WORDS =
   'the a of to and in for with on by from it this that is are was were has had can will one two some many every ' +
   'house river city people music water paper history science market garden window teacher language computer ' +
-  'engine model number question answer system history winter summer small large early late old new green quiet open ' +
+  'engine model number question message system history winter summer small large early late old new green quiet open ' +
   'built opened wrote carries follows explains began found between under without because after before while'
 
 /** Requests of one row: of text models texts of 4 to 100 usual words, of others numbers. */

@@ -44,7 +44,7 @@ export function modelText(value: unknown, changes: string | undefined): string[]
     lines.push('', 'Why batches began:', ...causes.map(([cause, share]) => `  ${percentOf(share)}: ${causeOf(cause)}`))
   const waits = shares(sum['behind'])
   if (waits.length > 0)
-    lines.push('', 'What requests waited behind:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
+    lines.push('', 'Requests waited for:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
   lines.push('', ...adviceText(sum['advice'], sum['replayed']))
   if (changes !== undefined) lines.push('', ...simulatedText(sum, changes))
   return lines

@@ -15,7 +15,7 @@ export const PHASES: Readonly<Record<string, readonly [meaning: string, change: 
   infer: ['computing', 'The model itself takes the time: its threads, its batch, or other processes on its cores.'],
   output: ['distributing the outputs of the batch', 'Outputs in shared memory need no copy.'],
   responses: ['making further responses', 'The model itself takes the time between its responses.'],
-  encode: ['encoding the response', 'Binary data encodes faster than JSON, and a request can ask for fewer outputs.'],
+  encode: ['encoding the response', 'Binary data encodes faster than JSON, and a request can list fewer outputs.'],
   write: ['sending the response', 'The client or the network read the response slowly.'],
 }
 

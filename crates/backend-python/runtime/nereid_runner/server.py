@@ -23,7 +23,7 @@ from .response import TritonError, received
 _RELEASES_MAX = 8192
 _AUTO_COMPLETE = "Model control, metrics and BLS are not available in the 'auto_complete_config' function."
 _FORKED = (
-    "A process that a model forked has no way to the server: models are called, loaded and asked for, and "
+    "A process that a model forked has no connection to the server: models are called, loaded and queried, and "
     "metrics made, in the process that the server started."
 )
 
@@ -213,7 +213,7 @@ class Server(link.Unlinked):
                 self.work.keep(header, buf[at:end])
                 continue
             if frame != FRAME_CALL_RESPONSE:
-                raise SystemError(f"frame {frame} came where the answer of a call is due")
+                raise SystemError(f"frame {frame} arrived instead of the response to a call")
             of, response, last = self.codec.call_response(buf, at)
             if of == number:
                 if kept is None or response._parameters:

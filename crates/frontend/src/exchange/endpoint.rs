@@ -140,10 +140,7 @@ pub trait Endpoint: Sync {
     /// The reply to a body of `bytes` bytes, more than `body_bytes_max`.
     fn too_large(&self, exchange: &HttpExchange<'_>, bytes: u64) -> Reply {
         let checked = exchange.context.limits.check_json(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Reply::error(
-            JSON,
-            &checked.err().unwrap_or_else(|| Error::invalid("the request has a body that is not wanted")),
-        )
+        Reply::error(JSON, &checked.err().unwrap_or_else(|| Error::invalid("the request must not have a body")))
     }
 
     /// Answers over HTTP.

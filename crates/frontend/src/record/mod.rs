@@ -38,7 +38,6 @@ use protocol::grpc::InferHead;
 use protocol::json::Value;
 use protocol::{InferRequest, Parameter};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use tensor::{Error, Fault, Name};
@@ -86,12 +85,6 @@ pub struct Record {
     bytes_out: Cell<u64>,
     /// The version that the request waits for with its measurements, likewise.
     waits: OnceCell<(Arc<Signature>, Option<Trace>)>,
-}
-
-impl fmt::Debug for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Record").field(&self.noted.get().is_some()).finish()
-    }
 }
 
 impl Record {

@@ -129,13 +129,18 @@ pub static ROWS: [RouteRow; 62] = [
         .takes("RerankRequest")
         .answers("RerankAnswer"),
     post("/rerank", &rerank::ENDPOINT)
-        .doc("rerankOrTei", "Rank documents like /v1/rerank. With texts instead of documents, the request and its \
-            response have TEI's form.")
+        .doc(
+            "rerankOrTei",
+            "Rank documents like /v1/rerank. With texts instead of documents, the request and its response have TEI's \
+             form.",
+        )
         .takes("RerankRequest")
         .answers("RerankAnswer"),
     post("/v2/rerank", &rerank::SECOND)
-        .doc("cohereRerank", "Rank documents like /v1/rerank; results have no documents unless return_documents is \
-            true.")
+        .doc(
+            "cohereRerank",
+            "Rank documents like /v1/rerank; results have no documents unless return_documents is true.",
+        )
         .takes("RerankRequest")
         .answers("RerankAnswer"),
     post("/v1/score", &score::ENDPOINT)
