@@ -152,7 +152,7 @@ function readInstruction(instruction: Instruction, stage: Stage, file: File): vo
     judgeRun(rest, at, stage.isRoot || backendOf(launch.image?.text ?? '') !== null, findings)
   } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
     findings.fact(at, subject, 'healthCheck')
-    findings.removeLines(at, at.line + rest.split('\n').length - 1)
+    findings.apply([{ at, throughLine: at.line + rest.split('\n').length - 1 }])
   } else if (PLAIN.has(name)) findings.same(at, subject)
   if (name === 'USER') stage.isRoot = /^(?:root|0)\b/.test(rest.trim())
 }

@@ -55,7 +55,7 @@ function judgePulls(text: string, path: string, findings: Findings, replacement:
     } else {
       findings.change(at, subject, 'leave it out: docs/containers.md makes the image of Nereid')
       if ((lines[program.line - 1] ?? '').trim().replace(/^sudo\s+/, '') === subject)
-        findings.removeLines(at, program.line)
+        findings.apply([{ at, throughLine: program.line }])
     }
   }
 }
