@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { ROOT } from '../../internal.js'
 import type { ModelFile } from '../init/place.js'
 
-/** A file below a folder of templates: NAME in its path and `{{name}}` and `{{command}}` in its text get their values. */
+/** A file below a folder of templates. NAME in its path, `{{name}}` and `{{command}}` in its text get their values. */
 export function templateFile(folder: string, path: string, name = '', command = ''): ModelFile & { text: string } {
   const text = readFileSync(join(ROOT, 'packaging/templates', folder, path), 'utf8')
   return {

@@ -1,4 +1,4 @@
-//! What this backend uses of Triton's C API, and the clock of its statistics.
+//! The functions of Triton's C API that this backend uses, and the clock of its statistics.
 //! The whole API is in include/triton/core.
 
 use std::ffi::{c_char, c_int, c_void};
