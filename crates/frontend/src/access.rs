@@ -9,6 +9,9 @@ pub use ::access::Act;
 /// Category of operations that may be restricted: the verbs of keys.
 pub use ::access::Verb as Category;
 
+/// Finds a header of a request, by its name in lower case and its index among the headers of that name, from 0.
+pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
+
 /// The operation that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
