@@ -32,7 +32,6 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// A required header.
 #[derive(Debug, Clone)]
 pub struct RequiredHeader {
     /// Header name as it was configured.
@@ -87,7 +86,6 @@ impl Restrictions {
         self.0.iter().all(Option::is_none)
     }
 
-    /// The rule of a category, if it has one.
     pub fn rule(&self, category: Category) -> Option<&RequiredHeader> {
         self.0.get(category as usize)?.as_ref()
     }
