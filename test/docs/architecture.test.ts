@@ -30,6 +30,8 @@ const FOREIGN = new Set([
   'Buffer',
   'String',
   'Vec',
+  'Box',
+  'Option',
   'ModelInfer',
   'ModelConfig',
   'ModelStreamInfer',
