@@ -133,6 +133,11 @@ const NOTES =
   'succeeded failed take_trace is_sampled event_sending event_sent'
 const NOTE = new RegExp(`\\brecord(\\.|::)(${NOTES.replaceAll(' ', '|')})\\(`, 'g')
 
+/** The crates of the C ABI; the protocol between them, `frames`, is counted with the others. */
+const C_ABI = /^crates\/(backend-host|backend-c|cache-library)\//
+const PROMISE = /SAFETY: (the caller's promise|as above)\.?$/
+const unique = (one, at, all) => all.indexOf(one) === at
+
 const STATIC = /\b(?:from|import) '(\.[^']+)'/g
 const DYNAMIC = /\bimport\('(\.[^']+)'\)/g
 
@@ -258,6 +263,23 @@ export function count(root, records = {}, rooms = {}) {
   counts.set('notes of a request outside of frontend::exchange and record', { value: notes.length, list: notes })
   const lookups = frontend.flatMap(([file, text]) => (text.match(/\bengine\.model\(/g) ?? []).map(() => file))
   counts.set('lookups of a version by name in crates/frontend', { value: lookups.length, list: lookups })
+  const group = [...texts.Rust].filter(([file, text]) => C_ABI.test(file) && !isGenerated(file, text))
+  const lines = group.reduce((sum, [, text]) => sum + text.split('\n').length - 1, 0)
+  counts.set('lines of the C ABI', {
+    value: lines,
+    list: [
+      group
+        .map(([file]) => file.split('/')[1])
+        .filter(unique)
+        .join(', '),
+    ],
+  })
+  const proofs = filesBelow(root, 'crates/backend-host/src', '.rs').flatMap((file) =>
+    (read(file).match(/\/\/ SAFETY:.*/g) ?? []).map((proof) => `${file}: ${proof}`),
+  )
+  counts.set('proofs of unsafe code in crates/backend-host', { value: proofs.length, list: proofs })
+  const promises = proofs.filter((proof) => PROMISE.test(proof))
+  counts.set('proofs that are a promise of the caller alone', { value: promises.length, list: promises })
   for (const [name, list] of countWords(root, texts)) counts.set(name, { value: list.length, list })
   return { counts, parts, structs: structs.map(({ id }) => id), sources: texts.TypeScript }
 }
