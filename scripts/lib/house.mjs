@@ -226,6 +226,9 @@ export function count(root, records = {}, rooms = {}) {
       counts.set(name, { value: lines, list: [`${(characters / lines).toFixed(1)} characters a line`] })
     }
   }
+  const doctor = [...texts.TypeScript].filter(([file]) => file.startsWith('src/tools/doctor/'))
+  const doctorLines = doctor.reduce((sum, [, text]) => sum + text.split('\n').length - 1, 0)
+  counts.set('lines of nereid doctor', { value: doctorLines, list: [`${doctor.length} files`] })
   counts.set(`files of more than ${LINES_MAX} lines`, { value: long.length, list: long })
   const structs = [...texts.Rust].flatMap(([file, text]) => (isGenerated(file, text) ? [] : largeStructs(file, text)))
   const counted = structs.filter(({ id }) => records[id] === undefined)

@@ -707,7 +707,7 @@ describe('a model of PyTorch', () => {
     [
       'the files of TensorFlow Serving',
       { 'r/a/1/saved_model.pb': 'graph', 'r/a/1/variables/variables.index': 'v', 'r/a/1/labels.txt': '' },
-      'its files lie in the directory of the version: cd ./r/a/1 && mkdir model.savedmodel && mv ' +
+      'its files are in the directory of the version:  cd ./r/a/1 && mkdir model.savedmodel && mv ' +
         'saved_model.pb variables model.savedmodel',
     ],
     [

@@ -186,7 +186,7 @@ describe('trees', () => {
 
   test('unknown files and tree models that are not supported are rejected, and leave no files', async () => {
     const none =
-      /is no \.onnx, \.pt, \.pt2, \.xml or \.plan file, no trees .*, no JSON with .*, and no directory with a model\.py/
+      /is not a \.onnx, \.pt, \.pt2, \.xml or \.plan file, not trees .*, not JSON with .*, and not a directory with a model\.py/
     const refused: [string, string | Uint8Array, RegExp][] = [
       ['package.json', '{"name":"x"}', none],
       ['notes.txt', 'notes', none],

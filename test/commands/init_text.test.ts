@@ -184,7 +184,7 @@ describe('check', () => {
     const alias = ['nereid.alias', 'small'] as [string, string]
     const { code, out } = await runs(check, [files({ ...named('a', alias), ...named('b', alias) })])
     expect(code).toBe(0)
-    expect(out).toContain("warning: alias 'small' of model 'b' is also one of model 'a', which takes precedence")
+    expect(out).toContain("warning: alias 'small' of model 'b' is also an alias of model 'a', which takes precedence")
     expect(out).toContain('2 models, 0 errors, 1 warning')
   })
 

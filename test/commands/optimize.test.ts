@@ -93,7 +93,7 @@ describe('a model', () => {
     expect([code, err]).toEqual([0, 'making int8 of ./models/m/1/model.onnx\n'])
     for (const line of [
       /^\.\/models\/m: int8, dynamic: 1 MatMul/,
-      /\ncompared with 64 requests of generated numbers, which are not what/,
+      /\ncompared with 64 requests of generated numbers, which differ from those of/,
       /\n {24} +original +int8\n/,
       /\ngraph +0\.0 MB +0\.0 MB +× 1\.00\n/,
       /\nmemory +-?\d/,
@@ -332,7 +332,7 @@ describe('inputs', () => {
 
   const wrong: [string, string, RegExp][] = [
     ['no JSON', 'hello', /is not JSON of requests to \/v2\/models\/m\/infer: /],
-    ['deep JSON', '['.repeat(1_000_000), /is no JSON of requests/],
+    ['deep JSON', '['.repeat(1_000_000), /is not JSON of requests/],
     ['deeper JSON', '['.repeat(4_000_000), /has more than \d+ bytes, or \d+ arrays, in one value: write a request in/],
     [
       'deep data',

@@ -198,7 +198,7 @@ export const sections = (pki, keys, places) => {
           brings: 'an unknown key',
           headers: bearer('nk_this-is-no-key-of-this-server-but-long'),
           expect: unknown,
-          says: /is none of this server's/,
+          says: /key is unknown to this server/,
         },
         {
           where: 'network',
@@ -241,7 +241,7 @@ export const sections = (pki, keys, places) => {
           brings: 'a token that has expired',
           headers: bearer(keys.tokens.expired),
           expect: unknown,
-          says: /^(\{"error":("|\{"message":"))?The token that was sent has expired/,
+          says: /^(\{"error":("|\{"message":"))?The token has expired/,
         },
         {
           where: 'network',
@@ -297,7 +297,7 @@ export const sections = (pki, keys, places) => {
           brings: 'no TLS',
           expect: (verb, transport) =>
             verb.id.startsWith('metrics') ? '200' : either('400', 'no connection')(transport),
-          says: /this port speaks TLS/,
+          says: /this port uses TLS/,
         },
         { where: 'network', brings: 'TLS', tls: trusted, expect: far(open) },
       ],

@@ -28,7 +28,6 @@ pub(crate) trait Watched: Send + Sync {
     fn readable(self: Arc<Self>, way: Way, scratch: &mut [u8]);
     /// Another thread changed its state.
     fn check(self: Arc<Self>);
-    /// The process has ended.
     fn ended(self: Arc<Self>);
     /// The hub has read a socket. Perhaps a reactor reads it from now on.
     fn offer_to_reactor(self: Arc<Self>, way: Way);

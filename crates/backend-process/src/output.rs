@@ -144,7 +144,6 @@ impl Printer {
     }
 }
 
-/// A pipe from a process.
 struct Pipe {
     fd: OwnedFd,
     printer: Printer,

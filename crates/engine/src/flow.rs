@@ -68,7 +68,6 @@ struct StepInbox {
     is_stopping: bool,
 }
 
-/// A response of a step.
 struct StepResponse {
     run: RunId,
     answer: Result<Option<InferResponse>>,
@@ -101,7 +100,6 @@ struct FlowDriver {
     is_over: bool,
 }
 
-/// A flow and its driver, to drive it.
 type Driven = (Arc<Flow>, Box<FlowDriver>);
 
 /// A call of a step to be made. It may have to wait for other calls of the step (`max_inflight_requests`), or until

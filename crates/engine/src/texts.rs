@@ -65,7 +65,6 @@ struct TextProgress {
     sink: Option<Arc<dyn Sink>>,
 }
 
-/// The sink of a text.
 struct TextSink {
     request: Arc<TextRequest>,
     text: u32,

@@ -505,7 +505,6 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// A charge in the queue.
 struct QueuedCharge {
     account: Account,
     kind: Kind,
