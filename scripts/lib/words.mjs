@@ -1,4 +1,4 @@
-/** Finds comments, lines and names that a newcomer cannot read: CONTRIBUTING.md, "Counts", has the rules. */
+/** Finds comments, lines and names that a newcomer cannot read: docs/internals/counts.md has the rules. */
 
 export const COLUMNS_MAX = 120
 /** A type name that more modules define than this says nothing about its type. */

@@ -2,7 +2,7 @@
  * Table of the commands of `nereid` other than serving. The dispatcher, `--help`, the man page and shell completion are
  * made from it.
  *
- * The code of a command is in `src/commands/<name>/`. A command is the first argument, spelled exactly as here;
+ * The code of a command is in `src/tools/<name>/`. A command is the first argument, spelled exactly as here;
  * anything else is a flag of the server, as for `tritonserver`.
  */
 
@@ -68,7 +68,7 @@ export const COMMANDS: readonly Command[] = [
     ],
     takesFlags: true,
     files: ['.pbtxt'],
-    load: () => import('../commands/check/index.js'),
+    load: () => import('../tools/check/index.js'),
   },
   {
     name: 'init',
@@ -116,7 +116,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'force', meaning: 'Replace existing files. Files of another model are reported and stay.' },
     ],
     files: INIT_ENDS,
-    load: () => import('../commands/init/index.js'),
+    load: () => import('../tools/init/index.js'),
   },
   {
     name: 'optimize',
@@ -163,7 +163,7 @@ export const COMMANDS: readonly Command[] = [
       },
       { name: 'force', meaning: 'Replace existing files.' },
     ],
-    load: () => import('../commands/optimize/index.js'),
+    load: () => import('../tools/optimize/index.js'),
   },
   {
     name: 'new',
@@ -188,7 +188,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'force', meaning: 'Replace existing files. Files of another model are reported and stay.' },
     ],
     words: () => ['model', 'backend'],
-    load: () => import('../commands/new/index.js'),
+    load: () => import('../tools/new/index.js'),
   },
   {
     name: 'dev',
@@ -198,7 +198,7 @@ export const COMMANDS: readonly Command[] = [
       'saved files of a model fail to load, the terminal and the responses show the error. Takes the options of a ' +
       'server; HTTP and gRPC listen to 127.0.0.1 by default.',
     takesFlags: true,
-    load: () => import('../commands/dev/index.js'),
+    load: () => import('../tools/dev/index.js'),
   },
   {
     name: 'doctor',
@@ -211,7 +211,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'format', value: 'text|json', meaning: 'Format of the output.' },
     ],
     files: ['.yaml', '.yml', '.sh', 'Dockerfile'],
-    load: () => import('../commands/doctor/index.js'),
+    load: () => import('../tools/doctor/index.js'),
   },
   {
     name: 'gpu',
@@ -221,7 +221,7 @@ export const COMMANDS: readonly Command[] = [
       'and the commands that install it. Starts no server, but takes its options.',
     options: [{ name: 'json', meaning: 'Print JSON.' }],
     takesFlags: true,
-    load: () => import('../commands/gpu/index.js'),
+    load: () => import('../tools/gpu/index.js'),
   },
   {
     name: 'config',
@@ -232,7 +232,7 @@ export const COMMANDS: readonly Command[] = [
       'takes its options.',
     options: [{ name: 'format', value: 'text|json', meaning: 'Format of the output.' }],
     takesFlags: true,
-    load: () => import('../commands/config/index.js'),
+    load: () => import('../tools/config/index.js'),
   },
   {
     name: 'gen',
@@ -265,7 +265,7 @@ export const COMMANDS: readonly Command[] = [
       HEADER,
     ],
     words: () => ['ts'],
-    load: () => import('../commands/gen/index.js'),
+    load: () => import('../tools/gen/index.js'),
   },
   {
     name: 'why',
@@ -284,7 +284,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'version',
         value: 'version',
-        meaning: 'Version of the model. Default: the version that requests ' + 'without one use.',
+        meaning: 'Version of the model. Default: the version that requests without one use.',
       },
       {
         name: 'simulate',
@@ -309,7 +309,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'version',
         value: 'version',
-        meaning: 'Version of the model. Default: the version that requests ' + 'without one use.',
+        meaning: 'Version of the model. Default: the version that requests without one use.',
       },
       { name: 'protocol', value: 'http|grpc', meaning: 'Protocol of a URL that is HOST:PORT. Default: http.' },
       {
@@ -334,7 +334,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'arrivals',
         value: 'constant|poisson',
-        meaning: 'Distribution of the times at which requests are ' + 'due. Default: poisson.',
+        meaning: 'Distribution of the times at which requests are due. Default: poisson.',
       },
       {
         name: 'goal',
@@ -350,7 +350,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'requests',
         value: 'n',
-        meaning: 'Number of requests after which a measurement ends; there is no ' + 'warm-up then.',
+        meaning: 'Number of requests after which a measurement ends; there is no warm-up then.',
       },
       {
         name: 'stop-within',
@@ -373,13 +373,13 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'connections',
         value: 'n',
-        meaning: 'Number of connections. Default: one for each request in ' + 'flight; over gRPC, one for six.',
+        meaning: 'Number of connections. Default: one for each request in flight; over gRPC, one for six.',
       },
       { name: 'shape', value: 'input:dims', meaning: 'Shape of an input, such as image:3,224,224. May be repeated.' },
       {
         name: 'batch',
         value: 'rows',
-        meaning: 'Rows of a request; for embeddings its texts, for rerank its ' + 'documents.',
+        meaning: 'Rows of a request; for embeddings its texts, for rerank its documents.',
       },
       {
         name: 'data',
@@ -391,7 +391,7 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'text-words',
         value: 'mean[,deviation]',
-        meaning: 'Number of words of generated texts: mean and ' + 'deviation. Default: 30,10.',
+        meaning: 'Number of words of generated texts: mean and deviation. Default: 30,10.',
       },
       { name: 'request-parameter', value: 'name:value:type', meaning: 'Parameter of each request. May be repeated.' },
       {
@@ -452,7 +452,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'hash', meaning: 'Read the key from stdin instead of making one.' },
     ],
     files: ['.json'],
-    load: () => import('../commands/key/index.js'),
+    load: () => import('../tools/key/index.js'),
   },
   {
     name: 'completion',
@@ -461,14 +461,14 @@ export const COMMANDS: readonly Command[] = [
       'Print a script that completes commands, options and their values in a shell; its comments name the file in ' +
       'which the shell looks for it.',
     words: () => ['bash', 'zsh', 'fish'],
-    load: () => import('../commands/completion/index.js'),
+    load: () => import('../tools/completion/index.js'),
   },
   {
     name: 'help',
     usage: '[TOPIC | COMMAND]',
     meaning: 'Print an overview, options of a topic, or a command; all prints every option.',
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
-    load: () => import('../commands/help/index.js'),
+    load: () => import('./help_command.js'),
   },
   { name: 'version', usage: '', meaning: 'Print the version.', load: () => import('./version.js') },
 ]

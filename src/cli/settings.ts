@@ -269,7 +269,7 @@ function keysSettings(options: Options): KeysSettings | null {
         throw badOption(flag, 'Tokens of an issuer need --oidc-issuer, --oidc-audience and --oidc-keys.')
     }
     if (file === '')
-      throw badOption('keys-file', 'Tokens of an issuer need a keys file with their permissions, ' + 'under "oidc".')
+      throw badOption('keys-file', 'Tokens of an issuer need a keys file with their permissions, under "oidc".')
     if (claim === '') throw badOption('oidc-scopes', 'The name of a claim is needed.')
   }
   if (file === '') return null

@@ -61,7 +61,7 @@ function curl({ origin, request, isStream, hasKey }: Sample): string {
   }
   const text = jsonOf(request, inputs)
   const files = inputs.filter(isBinary).map(bytesOf)
-  if (inputs.some(isHalf)) lines.push('-o answer.bin')
+  if (inputs.some(isHalf)) lines.push('-o response.bin')
   if (files.length === 0 && text.length === 1) return `${[...lines, `-d ${shell(text.join(''))}`].join(' \\\n  ')}\n`
   if (files.length === 0) return `${piped(text)} |\n${[...lines, '--data-binary @-'].join(' \\\n  ')}\n`
   lines.push(`-H "Inference-Header-Content-Length: $(printf %s "$json" | wc -c | tr -d ' ')"`, '--data-binary @-')

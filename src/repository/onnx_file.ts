@@ -114,7 +114,7 @@ const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
   POINTER,
   [
     /^\s*<(?:!doctype|html|head|\?xml)/i,
-    'is a page of HTML or XML and not a model: ' + 'the download returned a login or an error page; download it again',
+    'is a page of HTML or XML and not a model: the download returned a login or an error page; download it again',
   ],
   [
     /^PK\u0003\u0004/,

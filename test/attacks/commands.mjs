@@ -274,7 +274,7 @@ export const rows = [
       '100 MB, numbers beyond all and shapes of 2^70 elements; a terabyte, a FIFO and a device in their place',
     limit:
       'It must be a regular file of at most `INPUTS_BYTES_MAX`, and `REQUESTS_MAX` of its requests are used. A value ' +
-      'has at most `VALUE_BYTES_MAX` bytes and `BRACKETS_MAX` arrays (src/commands/optimize/inputs.ts). Nothing is ' +
+      'has at most `VALUE_BYTES_MAX` bytes and `BRACKETS_MAX` arrays (src/tools/optimize/inputs.ts). Nothing is ' +
       'written before it was read.',
     server: fresh(standard),
     async run(t) {

@@ -394,7 +394,7 @@ describe('failures and ends', () => {
     [['--model=simple', '--shape=INPUT0:3'], "does not fit the model, where 'INPUT0' has the shape [16]"],
     [['--model=simple', '--batch=9'], "--batch=9: the model 'simple' has max_batch_size 8"],
     [['--model=slow_40', '--batch=2'], "--batch=2: the model 'slow_40' does not batch (max_batch_size is 0)"],
-    [['--model=repeat', '--shape=IN:1', '--shape=DELAY:1'], "the model 'repeat' is decoupled: it answers over gRPC"],
+    [['--model=repeat', '--shape=IN:1', '--shape=DELAY:1'], "the model 'repeat' is decoupled: use gRPC"],
     [['--model=in_order'], "the model 'in_order' has sequences"],
     [['--model=simple', '--data=/nowhere.json'], '--data=/nowhere.json: ENOENT'],
   ])('%j is an error of the server or the data', async (args, text) => {

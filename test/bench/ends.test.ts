@@ -72,7 +72,7 @@ test('a search that is ended before a rate was tried says so', async () => {
   const { code, out } = await over
   expect(code).toBe(130)
   expect(out).toContain('the search was ended early, before a rate kept p99 < 1 s')
-  expect(out).not.toContain('not reached at any rate')
+  expect(out).not.toContain('not met at any rate')
   kill()
 })
 

@@ -189,10 +189,10 @@ test.each([
     ['--metrics-port=8000'],
     /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/,
   ],
-  [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' ; there are health, metadata, .*, logging$/],
+  [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' ; valid are health, metadata, .*, logging$/],
   [
     ['--http-restricted-api=infrence:a=b'],
-    /unknown restricted api 'infrence' ; there are .*; did you mean 'inference'\?$/,
+    /unknown restricted api 'infrence' ; valid are .*; did you mean 'inference'\?$/,
   ],
   [
     ['--rate-limit-resource=R:3000000000'],

@@ -18,7 +18,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test, vi } from 'vitest'
 import { addSub, addSubStrings, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
-import { exampleRequest } from '../../src/commands/init/example.js'
+import { exampleRequest } from '../../src/tools/init/example.js'
 import { readOnnx } from '../../src/repository/onnx_file.js'
 import { ROOT, TestServer, repositories } from '../server/harness.js'
 
@@ -128,7 +128,7 @@ describe.skipIf(curl !== '')(`the commands that init prints work ${curl}`, () =>
     expect(readdirSync(join(directory, 'models')).sort()).toEqual([...printed.keys()].sort())
     const server = await TestServer.start(join(directory, 'models'))
     for (const [name, , , outputs] of MODELS) {
-      rmSync(join(directory, 'answer.bin'), { force: true })
+      rmSync(join(directory, 'response.bin'), { force: true })
       const command = curlOf(printed.get(name) ?? '', server.httpPort)
       const { stdout, stderr, status } = spawnSync('bash', ['-c', command], {
         cwd: directory,
@@ -136,10 +136,10 @@ describe.skipIf(curl !== '')(`the commands that init prints work ${curl}`, () =>
         timeout: 30_000,
       })
       expect([status, stderr], `${name}: ${command}`).toEqual([0, ''])
-      const isBinary = existsSync(join(directory, 'answer.bin'))
+      const isBinary = existsSync(join(directory, 'response.bin'))
       expect(isBinary, name).toBe(name === 'id_fp16')
       if (isBinary) {
-        expect(readFileSync(join(directory, 'answer.bin'), 'latin1'), name).toContain('"binary_data_size":')
+        expect(readFileSync(join(directory, 'response.bin'), 'latin1'), name).toContain('"binary_data_size":')
         continue
       }
       const answer = JSON.parse(stdout) as { outputs: { name: string; data: unknown[] }[] }
@@ -307,13 +307,13 @@ test.each([
   [['once.onnx', '--name'], /--name needs a value: --name=<name>/],
   [['once.onnx', '--force=yes'], /--force takes no value/],
   [['once.onnx', '--name=../x'], /model name must not contain path traversal characters/],
-  [['once.onnx', "--name=it's"], /the name 'it's' can not stand in a URL as it is/],
+  [['once.onnx', "--name=it's"], /the name 'it's' cannot be part of a URL/],
   [['once.onnx', '--batch=0'], /--batch=0: the value must be a number from 1 to 2147483647/],
   [
     ['fixed.onnx', '--batch'],
     /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/,
   ],
-  [['text.onnx'], /text\.onnx.*|no ONNX model/],
+  [['text.onnx'], /text\.onnx.*|not an ONNX model/],
 ])('%j is refused and leaves nothing behind', (args, reason) => {
   mkdirSync(join(directory, 'empty'), { recursive: true })
   file('fixed.onnx', addSub(TYPE.INT32, [3, 4]))

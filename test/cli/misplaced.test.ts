@@ -82,7 +82,7 @@ test("a missing repository: Triton's text, then the likely meaning", () => {
     '~/models; ~ is not expanded after = and in files: --model-repository=/home/me/models\n',
   )
   expect(reported('--model-repository', '--http-port=0')).toBe(
-    '--http-port=0; --model-repository uses the next word as its value: --model-repository=PATH ' + '--http-port=0\n',
+    '--http-port=0; --model-repository uses the next word as its value: --model-repository=PATH --http-port=0\n',
   )
   expect(reported('--model-repository=./modles')).toBe("./modles; did you mean 'models'?\n")
   expect(reported('--model-repository="more models"')).toBe(

@@ -151,7 +151,7 @@ test.each([
   ['UINT32', -1, '-1 is no UINT32'],
   ['INT64', 2 ** 60, 'is no INT64'],
   ['FP32', 'a', '"a" is no number'],
-  ['BYTES', 1, '1 is no string'],
+  ['BYTES', 1, '1 is not a string'],
 ])('%s does not have %j', (datatype, value, text) => {
   expect(() => encoded(datatype, [value])).toThrow(text)
 })

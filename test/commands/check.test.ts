@@ -6,8 +6,8 @@ import { addSub, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { parseArguments } from '../../src/cli/parse.js'
 import { resolveSettings } from '../../src/cli/settings.js'
-import * as check from '../../src/commands/check/index.js'
-import { loadProblems } from '../../src/commands/check/load.js'
+import * as check from '../../src/tools/check/index.js'
+import { loadProblems } from '../../src/tools/check/load.js'
 import { ConfigSyntaxError, parsePbtxt, pbtxtProblems, repositoryHint } from '../../src/config/index.js'
 import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
 import { writeFileSync } from 'node:fs'
@@ -707,7 +707,7 @@ describe('a model of PyTorch', () => {
     [
       'the files of TensorFlow Serving',
       { 'r/a/1/saved_model.pb': 'graph', 'r/a/1/variables/variables.index': 'v', 'r/a/1/labels.txt': '' },
-      'its files lie in the directory of the version: cd ./r/a/1 && mkdir model.savedmodel && mv ' +
+      'its files are in the directory of the version:  cd ./r/a/1 && mkdir model.savedmodel && mv ' +
         'saved_model.pb variables model.savedmodel',
     ],
     [

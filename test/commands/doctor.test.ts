@@ -5,11 +5,12 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
-import { FACTS, type Fact } from '../../src/commands/doctor/facts.js'
-import { tritonVersion } from '../../src/commands/doctor/image.js'
+import { FACTS, type Fact } from '../../src/tools/doctor/facts.js'
+import { tritonVersion } from '../../src/tools/doctor/image.js'
 import { pythonRuntime } from '../../src/api/python.js'
-import * as doctor from '../../src/commands/doctor/index.js'
-import { FILE_BYTES_MAX } from '../../src/commands/doctor/inputs.js'
+import * as doctor from '../../src/tools/doctor/index.js'
+import { FILE_BYTES_MAX } from '../../src/tools/doctor/inputs.js'
+import { COMPAT, textOf } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
 const ONNX = `backend: "onnxruntime"
@@ -29,17 +30,15 @@ async function examined(
   return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
 }
 
-test('every row that doctor cites exists in COMPAT.md', () => {
-  const compat = readFileSync(fileURLToPath(new URL('../../COMPAT.md', import.meta.url)), 'utf8')
-  const rows = compat
-    .split('\n')
+test('every row that doctor cites exists in COMPAT.md or docs/compat', () => {
+  const rows = COMPAT.flatMap((page) => textOf(page).split('\n'))
     .filter((line) => line.startsWith('| '))
     .map((line) => line.slice(2))
   const facts: Fact[] = Object.values(FACTS)
   const cited = facts.flatMap(({ row }) => (row === null ? [] : [row]))
   expect(cited.length).toBeGreaterThan(20)
   // Every fact is used.
-  const directory = fileURLToPath(new URL('../../src/commands/doctor/', import.meta.url))
+  const directory = fileURLToPath(new URL('../../src/tools/doctor/', import.meta.url))
   const code = readdirSync(directory)
     .filter((name) => name !== 'facts.ts')
     .map((name) => readFileSync(join(directory, name), 'utf8'))
@@ -214,7 +213,7 @@ describe('a command line', () => {
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "command line
-             differs           --gpus=all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
+             differs           --gpus=all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu shows what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
              as it is          --net=host
              as it is          -p 8000:8000: HTTP
              as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay
@@ -270,8 +269,8 @@ perf_analyzer -m m -u localhost:8000
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./run.sh
-          7  differs           --gpus '"device=0"': stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
-          8  differs           --gpus all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
+          7  differs           --gpus '"device=0"': stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu shows what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
+          8  differs           --gpus all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu shows what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
           9  as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay
           9  as it is          --ulimit memlock=-1: not needed any more; it may stay
          10  as it is          -p 8000:8000: HTTP
@@ -417,7 +416,7 @@ services:
          16  as it is          port 8000:8000: HTTP
          16  as it is          port 8001:8001: gRPC
          18  as it is          mount /models: ./models, examined below
-         23  differs           deploy: devices: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
+         23  differs           deploy: devices: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu shows what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          25  to change         healthcheck: CMD curl -f http://localhost:8000/v2/health/ready: curl is not in the image: leave it out, the image checks /v2/health/ready itself
          28  as it is          service gateway: is not Triton: not changed
 
@@ -500,10 +499,10 @@ spec:
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./triton.yaml
-          1  as it is          Service triton: is left alone
+          1  as it is          Service triton: is not changed
          12  as it is          terminationGracePeriodSeconds: 60: has to be longer than --exit-timeout-secs (30)
          14  as it is          nodeSelector: nvidia.com/gpu.present: names the available GPUs, as for Triton
-         16  as it is          init container fetch: is left alone
+         16  as it is          init container fetch: is not changed
          20  to change         image nvcr.io/nvidia/tritonserver:25.03-py3: Triton 2.56, all backends of Triton; take nereid:1, which docs/containers.md makes
          20  differs           shared memory in 25.03-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          24  as it is          --model-repository=/models
@@ -514,7 +513,7 @@ spec:
          33  as it is          livenessProbe: /v2/health/live
          35  to change         readinessProbe: curl -f localhost:8000/v2/health/ready: curl may not be in the image: write httpGet with /v2/health/ready
          37  differs           lifecycle: preStop: ports stay open for --exit-grace-secs (3 s), so a sleep before the end is not needed (COMPAT.md: SIGTERM)
-         40  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
+         40  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu shows what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          42  as it is          mount /models: is a volume: run doctor on the models in it
          44  as it is          container sidecar: is not Triton: not changed
          49  as it is          volume dshm: emptyDir, medium Memory: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay
@@ -572,7 +571,7 @@ spec:
           7  to change         triton: KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, and name it as predictor.model.runtime
           8  to change         runtimeVersion: 23.05-py3: names a version of Triton: leave it out, the runtime has its image
           9  as it is          --log-verbose=1
-         10  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
+         10  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu shows what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          17  as it is          supportedModelFormats: onnx
          18  as it is          supportedModelFormats: pytorch
          21  to change         image nvcr.io/nvidia/tritonserver:23.05-py3: Triton 2.34, all backends of Triton; take nereid:1, which docs/containers.md makes
@@ -785,7 +784,7 @@ items:
 `
     const cron = await examined({ 'list.yaml': list }, 'list.yaml')
     expect(cron.out).toContain('7  as it is          --model-repository=/m')
-    expect(cron.out).toContain('as it is          ConfigMap c: is left alone')
+    expect(cron.out).toContain('as it is          ConfigMap c: is not changed')
   })
 
   test('the image matches the models, and its contents are reported', async () => {
@@ -835,7 +834,7 @@ items:
       const { out } = await runs(doctor, [join(directory, name)], directory)
       expect(out, text).toContain('model m: instance_group: wants a GPU; runs there when')
       expect(/nereid --model-repository=.* --gpu-fallback=cpu/.test(out), text).toBe(falls)
-      expect(out.includes('the container is given none'), text).toBe(falls)
+      expect(out.includes('the container has none'), text).toBe(falls)
       expect(out, text).toContain(falls ? 'take nereid:VERSION, which' : 'docs/containers.md makes')
     }
     await check('compose.yaml', compose(''), true)
@@ -978,7 +977,7 @@ test('as a program: standard input, and a reader that leaves', () => {
 
 describe('unreadable input exits with 2', () => {
   const cases: [string, string, RegExp][] = [
-    ['a text of nothing', 'notes.txt', /is no model repository, command line/],
+    ['a text of nothing', 'notes.txt', /is not a model repository, command line/],
     ['YAML that is none', 'a.yaml', /a\.yaml: line \d: /],
     ['a template of Helm', 'helm.yaml', /template of Helm/],
     ['YAML of something else', 'other.yaml', /neither a compose file nor a Kubernetes manifest/],
@@ -999,7 +998,7 @@ describe('unreadable input exits with 2', () => {
 
   test('wrong arguments', async () => {
     expect((await runs(doctor, [])).code).toBe(2)
-    expect((await runs(doctor, ['--http-port=1'])).err).toContain('stands behind --')
+    expect((await runs(doctor, ['--http-port=1'])).err).toContain('after --')
     expect((await runs(doctor, ['--frmat=json', '.'])).err).toBe(
       "doctor has no option '--frmat'; did you mean '--format'?\n",
     )

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import * as doctor from '../../src/commands/doctor/index.js'
+import * as doctor from '../../src/tools/doctor/index.js'
 import { files, runs } from './harness.js'
 
 const ONNX = `backend: "onnxruntime"
@@ -78,7 +78,7 @@ describe('an image that is made for another backend is not replaced', () => {
     const served = await examined('run.sh', script, MODELS)
     expect(served.lines.join('\n')).toContain(
       'change image registry.local/tritonserver-dali:1.2: take nereid:VERSION, which docs/containers.md makes (none ' +
-        'of its models wants dali',
+        'of its models uses dali',
     )
     expect(served.commands).toEqual(['nereid --model-repository=./models'])
     const other = await examined('run.sh', script, {
@@ -337,7 +337,7 @@ spec:
     '34 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write ' +
       'httpGet with /v2/health/live',
   ])
-  expect(lines).toContain('16 same ConfigMap notes: is left alone')
+  expect(lines).toContain('16 same ConfigMap notes: is not changed')
 })
 
 describe('docker run in scripts', () => {
@@ -356,7 +356,7 @@ describe('docker run in scripts', () => {
     const tail = `-v $PWD/models:/models ${TRITON} tritonserver --model-repository=/models\n`
     await check(
       `docker run $DOCKER_ARGS ${tail}`,
-      'same $DOCKER_ARGS: options of docker run that are known when it runs',
+      'same $DOCKER_ARGS: options of docker run that are known only at run time',
     )
     await check(`docker run --rm \${EXTRA_ARGS} ${tail}`, 'same ${EXTRA_ARGS}: options')
     await check(`docker run "\${ARGS[@]}" -d ${tail}`, 'same "${ARGS[@]}": options')
@@ -621,7 +621,7 @@ spec:
     const { code, lines, commands, diff, err } = await examined('deployment.yaml', template)
     expect([code, err]).toEqual([1, ''])
     const all = lines.join('\n')
-    expect(all).toContain('1 same template: values of {{ … }} are known when it is rendered')
+    expect(all).toContain('1 same template: values of {{ … }} are known only after rendering')
     expect(all).toContain(
       '18 change image {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}: ' +
         'its name is known only at run time; take nereid-gpu:VERSION',
@@ -694,7 +694,7 @@ spec:
     )
     expect([code, err]).toEqual([
       2,
-      expect.stringContaining('of values of a Helm chart give doctor what `helm template` prints'),
+      expect.stringContaining('for values of a Helm chart, run doctor on the output of `helm template`'),
     ])
   })
 

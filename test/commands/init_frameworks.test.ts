@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { afterAll, afterEach, describe, expect, test, vi } from 'vitest'
 import { emptyConfig, fileHint, parsePbtxt } from '../../src/config/index.js'
-import * as init from '../../src/commands/init/index.js'
-import type { TorchScript } from '../../src/commands/init/torchscript.js'
+import * as init from '../../src/tools/init/index.js'
+import type { TorchScript } from '../../src/tools/init/torchscript.js'
 import { files, runs } from './harness.js'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -95,7 +95,7 @@ describe('a TorchScript, in an interpreter with torch', () => {
   })
 
   test.each([
-    ['out/net/config.pbtxt', 'is already there'],
+    ['out/net/config.pbtxt', 'already exists'],
     ['out/net/1/model.onnx', 'is there, of another model'],
   ])('the file is not read while %s is in the way', async (path, why) => {
     const directory = files({ python: `#!/bin/sh\ntouch "$0.called"\nprintf null\n` })
@@ -211,7 +211,7 @@ describe("vLLM's model.json", () => {
     const { code, err, directory } = await made({ 'm/model.json': text }, 'm/model.json')
     expect([code, err]).toEqual([
       1,
-      expect.stringContaining('no JSON with the arguments of a vLLM engine, which need a "model"'),
+      expect.stringContaining('not JSON with the arguments of a vLLM engine (which need "model")'),
     ])
     expect(existsSync(join(directory, 'out'))).toBe(false)
   })

@@ -471,7 +471,7 @@ export const MISTAKES: Mistake[] = [
   {
     name: 'strings without quotes',
     files: onnx('"onnxruntime"', 'onnxruntime'),
-    reported: ['m/config.pbtxt:1:', 'Strings stand in quotes'],
+    reported: ['m/config.pbtxt:1:', 'Strings need quotes'],
   },
   {
     name: 'a configuration in JSON',

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { PYTHON } from '../../scripts/lib/venv.mjs'
-import * as create from '../../src/commands/new/index.js'
+import * as create from '../../src/tools/new/index.js'
 import { ROOT } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 

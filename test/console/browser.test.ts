@@ -280,7 +280,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     )
     expect(await violations(tab)).toEqual([])
     expect(await tab.run('document.title')).toMatch(/^offline – triton/)
-    expect(await tab.run(`document.body.textContent`)).not.toMatch(/Nothing stands out|Failed to fetch/)
+    expect(await tab.run(`document.body.textContent`)).not.toMatch(/Nothing unusual|Failed to fetch/)
     const flags = [`--http-port=${first.httpPort}`]
     const second = await TestServer.spawn(join(work, 'models'), ['--model-control-mode=explicit', ...flags])
     await tab.until(`${text('.status .state')} === 'ready'`)

@@ -286,7 +286,7 @@ test('a request that the model forgets is answered with an error', async () => {
   const model = await testModel({ execute: ([request]: InferenceRequest[]) => (request?.sender, null) })
   const answer = model.infer({})
   const collect = setInterval(gc, 5)
-  await expect(answer).rejects.toThrow('the request was not answered: its response sender ended before its final')
+  await expect(answer).rejects.toThrow('the request has no final response: its response sender ended')
   clearInterval(collect)
 })
 

@@ -89,7 +89,7 @@ def test_what_a_killed_server_left_is_replaced(repositories, start, tmp_path):
         (["--http-address=unix:/tmp/" + "x" * 120], "the path of a Unix socket has 1 to 107 bytes"),
         (["--http-address=unix:/no/such/directory/s"], "No such file or directory"),
         (["--http-address=unix:/etc/passwd"], "a file of this name exists and is not a socket"),
-        (["--http-address=unix:tls", "--http-use-ssl=true", "--http-server-cert=c", "--http-server-key=k"], "TLS is not spoken over a Unix socket (unix:tls)"),
+        (["--http-address=unix:tls", "--http-use-ssl=true", "--http-server-cert=c", "--http-server-key=k"], "TLS is not supported over a Unix socket (unix:tls)"),
         (["--http-address=unix:/tmp/one", "--grpc-address=unix:/tmp/one"], "at the same address and port unix:/tmp/one"),
         (["--unix-socket-mode=rw"], "--unix-socket-mode is the mode of a file in octal"),
         (["--control-address=9000"], "--control-address is HOST:PORT or unix:PATH"),

@@ -169,7 +169,7 @@ def test_another_process_attaches_and_leaves_the_file_alone():
         assert done.returncode == 0, done.stderr
         assert region.array("A")[0, 0] == 99
         assert os.path.exists(path_of(region))
-        with pytest.raises(RegionError, match="the file has 64 bytes, the tensors take 128"):
+        with pytest.raises(RegionError, match="the file has 64 bytes, the tensors need 128"):
             Region.attach(region.key, {"A": ("INT32", [1, 17])})
         with pytest.raises(FileExistsError):
             Region.create({"A": SIXTEEN}, key=region.key)

@@ -541,7 +541,7 @@ def test_the_control_address_speaks_the_tls_of_the_http_port(start, pki, reposit
         assert told.value.status() == "StatusCode.PERMISSION_DENIED"
     # Without TLS nothing is answered but that.
     plain = subprocess.run([CURL, "-s", "-m", "10", f"http://127.0.0.1:{port}/v2/health/live"], capture_output=True, text=True, timeout=20)
-    assert "this port speaks TLS" in plain.stdout
+    assert "this port uses TLS" in plain.stdout
     with tritonclient.grpc.InferenceServerClient(control.grpc) as rpc, pytest.raises(InferenceServerException):
         rpc.is_server_live(client_timeout=10)
     if client is None:

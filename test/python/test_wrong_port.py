@@ -149,7 +149,7 @@ def test_plain_text_at_tls_ports_is_told(secure):
         assert refusal(f"127.0.0.1:{port}")[0] == grpc.StatusCode.UNAVAILABLE
     # One in a minute for each port, however many there were.
     for name in ("the HTTP port", "the gRPC port"):
-        says = f"127.0.0.1 speaks plain text at {name}, which serves TLS; its connection is closed"
+        says = f"127.0.0.1 uses plain text at {name}, which serves TLS; its connection is closed"
         waits_for(lambda says=says: secure.output().count(says) == 1, "a line of the log")
 
 

@@ -669,7 +669,7 @@ test('onLog receives each record, and log receives the same as lines', async () 
     const loaded = records.find(({ message }) => message === "successfully loaded 'simple'")
     expect(loaded).toMatchObject({
       level: 'info',
-      file: expect.stringMatching(/^repository\.[jt]s$/),
+      file: expect.stringMatching(/^version_loader\.[jt]s$/),
       line: expect.any(Number),
     })
     expect(records.find(({ message }) => message.includes('not active'))?.level).toBe('warning')

@@ -161,7 +161,7 @@ test('damaged downloads are not kept', async () => {
   memory.put('m/1/model', 'damaged', md5(Buffer.from('whole')))
   const { store, load, cacheDirectory } = await setup(memory)
   expect(await load('m')).toMatch(
-    /^UNAVAILABLE what came of 'm\/1\/model' has the MD5 [0-9a-f]{32}, and storage says [0-9a-f]{32}: it was damaged/,
+    /^UNAVAILABLE the received 'm\/1\/model' has the MD5 [0-9a-f]{32}, but storage reports [0-9a-f]{32}: it was damaged/,
   )
   expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
   await store.close()
@@ -521,7 +521,7 @@ test('a response that is longer than requested is rejected', async () => {
     (async function* () {
       for (;;) yield Buffer.alloc(64 * 1024)
     })()
-  expect(await load('m')).toBe("UNAVAILABLE storage sent more than the 100 bytes that were asked of 'm/1/model'")
+  expect(await load('m')).toBe("UNAVAILABLE storage sent more than the 100 bytes that were requested of 'm/1/model'")
   expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
   await store.close()
 })

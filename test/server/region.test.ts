@@ -200,7 +200,7 @@ test('a second opener sees the same bytes and does not remove the file', () => {
     other.close()
     expect(region.read('A').data).toEqual(new Int32Array([3, 4]))
     expect(() => Region.attach(region.key, { A: { datatype: 'INT32', shape: [17] } })).toThrow(
-      'the file has 64 bytes, the tensors take 128',
+      'the file has 64 bytes, the tensors need 128',
     )
     expect(() => Region.create({ A: new Int32Array(1) }, { key: region.key })).toThrow(/EEXIST/)
   } finally {

@@ -213,7 +213,7 @@ test('mode poll: a damaged download is repeated after growing pauses, or when it
   let nowMs = 0
   vi.spyOn(performance, 'now').mockImplementation(() => nowMs)
   onTestFinished(() => void vi.restoreAllMocks())
-  const damaged = /^UNAVAILABLE what came of 'm\/1\/model' has the MD5/
+  const damaged = /^UNAVAILABLE the received 'm\/1\/model' has the MD5/
   for (const [minutes, reads] of [
     [0, 2],
     [0.9, 2],

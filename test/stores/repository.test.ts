@@ -447,7 +447,7 @@ test.each([
     (port: number) => `s3://127.0.0.1:${port}/nobody/repo`,
     /answered 404 NoSuchBucket: the bucket 'nobody' does not exist/,
   ],
-  ['no storage', () => 's3://127.0.0.1:1/bucket/repo', /gave no answer \(ECONNREFUSED\)/],
+  ['no storage', () => 's3://127.0.0.1:1/bucket/repo', /did not respond \(ECONNREFUSED\)/],
   ['no place', () => 's3://', /is not a location in S3: write s3:\/\/BUCKET\/PATH/],
 ])('%s: the start ends with 1 and says why', async (_, url, why) => {
   const { code, text } = await refused(url(between.port), place())

@@ -92,7 +92,7 @@ export class Parser {
     const end = bytes.indexOf('\r\n\r\n')
     if (end < 0 || end > HEAD_BYTES_MAX) {
       if (bytes.length > HEAD_BYTES_MAX)
-        throw new Error(`the head of the response has more than ` + `${HEAD_BYTES_MAX} bytes`)
+        throw new Error(`the head of the response has more than ${HEAD_BYTES_MAX} bytes`)
       return null
     }
     const head = parseHead(bytes.toString('latin1', 0, end))

@@ -124,7 +124,7 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
             return Err(invalid_entry(&name, "is larger than its header declares"));
         }
         let Some(path) = inside(&name) else {
-            return Err(invalid_entry(&name, "has a path outside of the archive"));
+            return Err(invalid_entry(&name, "leads outside of the archive"));
         };
         match kind {
             EntryType::Directory => make_directories(target, &path)?,
@@ -136,14 +136,14 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
                 let to = link_target(&entry, link, &name)?;
                 let is_system = to.is_absolute() && is_interpreter(&path);
                 if !is_system && !stays_inside(&path, &to) {
-                    return Err(invalid_entry(&name, "links to a location outside of the archive"));
+                    return Err(invalid_entry(&name, "links outside of the archive"));
                 }
                 symlinks.push((path, to));
             }
             EntryType::Link => {
                 let to = link_target(&entry, link, &name)?;
                 let Some(to) = inside(to.as_os_str().as_encoded_bytes()) else {
-                    return Err(invalid_entry(&name, "links to a location outside of the archive"));
+                    return Err(invalid_entry(&name, "links outside of the archive"));
                 };
                 hard_links.push((path, to));
             }
@@ -179,7 +179,7 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
             Ok(real) if real.starts_with(&root) => {}
             // `bin/python3` of the system, or `bin/python` as a link to it.
             Ok(real) if is_interpreter(path) && is_program(&real) => {}
-            Ok(_) => return Err(invalid_entry(name, "links to a location outside of the archive")),
+            Ok(_) => return Err(invalid_entry(name, "links outside of the archive")),
             Err(_) if to.is_absolute() => {
                 let to = to.display().to_string();
                 let to: String = to.chars().take(200).collect();

@@ -31,7 +31,7 @@ const SCRIPT: &str = "\
 import sys
 if sys.path and sys.path[0] in ('', '.'):
     del sys.path[0]
-# Python 2 has no such attribute, and is told that it is too old.
+# Python 2 has no such attribute, and is reported as too old below.
 print(getattr(getattr(sys, 'implementation', None), 'name', 'cpython'))
 print('.'.join(str(n) for n in sys.version_info[:3]))
 try:

@@ -495,6 +495,9 @@ impl RemoteModel for Served {
         let runners = self.0.all_places().into_iter().filter(|place| place.serves.load(SeqCst));
         let runners = runners.filter_map(|place| place.runner.read().clone());
         let asked: Vec<_> = runners.filter(|runner| runner.asks_ready()).collect();
+        // An instance that is about to be restarted says nothing about a model that others serve.
+        let (serving, killed): (Vec<_>, Vec<_>) = asked.into_iter().partition(|runner| runner.is_ready());
+        let asked = if serving.is_empty() { killed } else { serving };
         if asked.is_empty() {
             return Readiness::Ready;
         }

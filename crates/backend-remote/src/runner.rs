@@ -285,6 +285,10 @@ impl Runner {
         self.state.lock().lifecycle == Lifecycle::Ended
     }
 
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
+    }
+
     /// True if the model has its own readiness check. That of a killed runner fails.
     pub(crate) fn asks_ready(&self) -> bool {
         let lifecycle = self.state.lock().lifecycle;
@@ -331,7 +335,7 @@ impl Runner {
         Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
     }
 
-    /// See [`Transport::write_stack`](crate::transport::Transport::write_stack).
+    /// See [`Transport::write_stack`].
     pub(crate) fn write_stack(&self) -> bool {
         self.transport.write_stack(self.kind == RunnerKind::StubProcess)
     }

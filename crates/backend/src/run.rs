@@ -167,12 +167,12 @@ pub trait RemoteModel: Send + Sync {
         Readiness::Ready
     }
 
-    /// Number of unfinished calls that the model has made to other models ([`Host::call`](crate::Host::call)).
+    /// Number of unfinished calls that the model has made to other models ([`Host::call`]).
     fn calls_open(&self) -> usize {
         0
     }
 
-    /// Unfinished calls that began before `at` ([`now_ns`](crate::now_ns)), by instance. Polled once a second.
+    /// Unfinished calls that began before `at` ([`now_ns`]), by instance. Polled once a second.
     fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
         let _ = at;
         Vec::new()

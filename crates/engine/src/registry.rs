@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::readiness_query::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
-use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
+use crate::table::{ModelEntry, ServerState, Table, VersionEntry, VersionRow, VersionState, parse_version};
 use crate::timer::Timer;
 use crate::usage::UsageLog;
 use crate::usage_watch::UsageWatch;
@@ -343,11 +343,19 @@ impl Engine {
         ReadinessState::all(self.directory.load().may_be_unready().iter().map(|version| version.readiness()))
     }
 
-    /// Loaded versions that cannot be used now: table key, number and reason.
-    pub fn unready(&self) -> Vec<(String, i64, String)> {
+    /// All versions that were ever attempted, of one model or of all; those of one model are ascending.
+    pub fn versions(&self, model: Option<&str>) -> Vec<VersionRow> {
         let table = self.directory.load();
-        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.serving.why_gone()?));
-        table.may_be_unready().iter().filter_map(why).collect()
+        let of = |(key, entry): (&String, &ModelEntry)| -> Vec<_> {
+            let why = |v: &VersionEntry| v.serving.as_ref().and_then(|v| v.serving.why_gone());
+            let row =
+                |(n, v): (&i64, &VersionEntry)| (key.clone(), *n, v.state, why(v).unwrap_or_else(|| v.reason.clone()));
+            entry.versions.iter().map(row).collect()
+        };
+        match model {
+            Some(model) => table.models.get_key_value(model).map(of).unwrap_or_default(),
+            None => table.models.iter().flat_map(of).collect(),
+        }
     }
 
     /// True once the server is about to end: nothing is ready.
@@ -524,8 +532,7 @@ impl Engine {
                 let old = entry.versions.get(&version);
                 let serves = old.is_some_and(|v| v.state == VersionState::Ready && v.serving.is_some());
                 if state != VersionState::Ready && !(state == VersionState::Loading && serves) {
-                    let new = VersionEntry { state, reason: reason.to_owned(), serving: None };
-                    entry.versions.insert(version, new);
+                    entry.versions.insert(version, VersionEntry::not_serving(state, reason));
                 }
                 true
             });
@@ -546,6 +553,7 @@ impl Engine {
                 let Some(v) = entry.versions.get_mut(&version) else { return };
                 v.state = VersionState::Unloading;
                 retiring = v.serving.take();
+                v.leaving = retiring.as_ref().map(|retiring| retiring.identity.load);
                 is_last = entry.ready().next().is_none();
             });
         });
@@ -566,12 +574,13 @@ impl Engine {
         retiring
     }
 
-    /// Called after the last request of a retired version.
-    pub fn retired(&self, name: &str, version: i64, reason: &str) {
+    /// Called after the last request of the retired load of a version: it is UNLOADED, unless it has a newer state.
+    pub fn retired(&self, name: &str, version: i64, load: Option<u64>, reason: &str) {
         self.directory.change(|table| {
             table.change_known(name, |entry| {
                 if let Some(v) = entry.versions.get_mut(&version)
                     && v.state == VersionState::Unloading
+                    && v.leaving == load
                 {
                     v.state = VersionState::Unloaded;
                     v.reason = reason.to_owned();

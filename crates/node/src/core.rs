@@ -222,7 +222,8 @@ impl NativeCore {
         self.engine.set_model_known(&name, known);
     }
 
-    /// Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`.
+    /// Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`, unless the
+    /// version has a newer state.
     #[napi]
     pub fn retire_model(
         &self,
@@ -239,8 +240,9 @@ impl NativeCore {
             if let Some(version) = &retiring {
                 wait_until(|| version.inflight() == 0);
             }
+            let load = retiring.as_ref().map(|version| version.identity.load);
             drop(retiring);
-            engine.retired(&name, version, &reason);
+            engine.retired(&name, version, load, &reason);
             Ok(Settled::Nothing)
         });
         Ok(())
@@ -291,11 +293,10 @@ impl NativeCore {
         Ok(())
     }
 
-    /// READY versions that cannot be used right now, and why.
+    /// All versions that were ever attempted, of one model or of all; those of one model ascending.
     #[napi]
-    pub fn unready(&self) -> Vec<js::Unready> {
-        let of = |(model, version, reason)| js::Unready { model, version, reason };
-        self.engine.unready().into_iter().map(of).collect()
+    pub fn versions(&self, model: Option<String>) -> Vec<js::VersionRow> {
+        self.engine.versions(model.as_deref()).into_iter().map(Into::into).collect()
     }
 
     /// Starts logging requests and control calls, until `close`. Call it before `bind` and `openEmbedded`.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use tensor::{Error, Result};
 
-/// The facts of a folder. What a configuration names by [`Overrides`] wins over files.
+/// The facts of a folder. What a configuration names in its parameters wins over files.
 #[derive(Debug, Clone)]
 pub struct Folder {
     /// The role.

@@ -553,7 +553,8 @@ impl<'s> Study<'s> {
         let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
         let made = self.made(HANGS, (None, None), expected);
         let text = format!(
-            "{hung} of {} executions took up to {:.1} s{}, and half of all at most {:.1} ms. The requests after them wait as long. The cause is in the model: a lock, a network call, a first run of a new shape.",
+            "{hung} of {} executions took up to {:.1} s{}, and half of all at most {:.1} ms. The requests after them \
+             wait as long. The cause is in the model: a lock, a network call, a first run of a new shape.",
             all.len(),
             all.iter().max().copied().unwrap_or(0) as f64 / 1e9,
             if is_stuck { ", one of which still runs" } else { "" },

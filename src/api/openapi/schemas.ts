@@ -45,11 +45,11 @@ const inputParameters = object({
 const outputParameters = object({
   binary_data: {
     ...boolean,
-    description: 'Whether this output follows the JSON as bytes instead of being part of ' + 'it.',
+    description: 'Whether this output follows the JSON as bytes instead of being part of it.',
   },
   classification: {
     ...unsigned,
-    description: 'Number of greatest values to return, each with its label; 0 ' + 'returns all values.',
+    description: 'Number of greatest values to return, each with its label; 0 returns all values.',
   },
   shared_memory_region: string,
   shared_memory_offset: unsigned,
@@ -268,7 +268,7 @@ export const SCHEMAS: Schema = {
     parameters: object({
       unload_dependents: {
         ...boolean,
-        description: 'Whether to unload also the models of an ensemble that ' + 'nothing else uses.',
+        description: 'Whether to unload also the models of an ensemble that nothing else uses.',
       },
     }),
   }),

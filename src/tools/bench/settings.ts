@@ -1,8 +1,8 @@
 /** Reads the arguments of `nereid bench`. */
 
-import { CommandError, commandNamed, headerOf, readArguments } from '../../internal.js'
 import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { CommandError, commandNamed, headerOf, readArguments } from '../../internal.js'
 import { rewritten, type Extra, type Given } from './perf_analyzer.js'
 
 export const ENDPOINTS = ['infer', 'stream', 'generate', 'generate_stream', 'embeddings', 'rerank'] as const

@@ -208,8 +208,8 @@ class Model(link.Unlinked):
             got[1][0] = True
 
     def dropped(self, slot, generation):
-        error = TritonError(self.failed("the request was not answered: its response sender ended before its final "
-            "response"))
+        error = TritonError(self.failed("the request has no final response: its response sender ended before it sent "
+            "one"))
         self.respond(slot, generation, received([], error), True)
 
     def execute(self, request, decoupled):

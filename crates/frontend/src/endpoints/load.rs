@@ -26,7 +26,7 @@ impl LoadRequest {
     /// A load of `model`. `read` writes its parameters, one JSON value, and takes the files out of them.
     ///
     /// # Errors
-    /// UNSUPPORTED if a repository is named; INVALID_ARG for too many files or text that is not UTF-8; the errors of `read`.
+    /// UNSUPPORTED if a repository is named; INVALID_ARG for too many files or text that is not UTF-8; those of `read`.
     fn new(
         repository: &str,
         model: &str,

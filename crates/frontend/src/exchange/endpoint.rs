@@ -148,12 +148,12 @@ pub trait Endpoint: Sync {
         HttpAnswer::Ready(Reply::error(JSON, &Error::not_found("Not Found")))
     }
 
-    /// Answers a call of [`CallForm::Unary`].
+    /// Answers a call of [`CallForm::Unary`](crate::table::facts::CallForm::Unary).
     fn grpc<'a>(&'a self, _exchange: GrpcExchange<'a>, _message: Bytes) -> GrpcAnswer<'a> {
         Box::pin(std::future::ready(Err(Status::new(code::UNIMPLEMENTED, ""))))
     }
 
-    /// Serves a call that [`CallForm::is_stream`] to its end.
+    /// Serves a call of a stream to its end.
     fn serve<'a>(&'a self, _stream: GrpcStream<'a>) -> Later<'a, ()> {
         Box::pin(std::future::ready(()))
     }

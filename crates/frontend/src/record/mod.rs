@@ -6,7 +6,7 @@
 //! The model of a request is known only after the request was read. So if any model may be traced, or if there is a
 //! log, each request has a record as soon as its head was read, and so has one whose client asks for it. Otherwise the
 //! record is empty, and every note of it is one branch: what the record of an inference needs is in a few cells of
-//! [`Record`], from which it begins when the inference fails, ends slowly or is left. [`kept`] has these.
+//! [`Record`], from which it begins when the inference fails, ends slowly or is left. [`mod@kept`] has these.
 //!
 //! Invariant: the lines of the logs are written when the last owner drops the record, no matter whether the request was
 //! answered, rejected or cancelled.

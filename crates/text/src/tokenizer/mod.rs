@@ -295,7 +295,7 @@ fn finish(
     if total > room && truncation.rejects {
         let (most, has) = (truncation.tokens_max, total + template.added());
         return Err(Error::invalid(format!(
-            "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or ask for truncation"
+            "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or set truncation"
         ))
         .too_long());
     }
