@@ -14,6 +14,7 @@ pub use stream::Encrypted;
 use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD};
 use crate::offload;
 use crate::stray::{self, Strays};
+use crate::watched_file::FileWatcher;
 use arc_swap::ArcSwap;
 use machine::Machine;
 use options::TlsOptions;
@@ -22,10 +23,9 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tensor::{Error, Result};
+use tensor::Result;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -72,8 +72,7 @@ type Watched = Vec<(Arc<Tls>, TlsFiles)>;
 /// Checks the files of all listeners for changes until it is dropped.
 pub struct Watcher {
     watched: Arc<Mutex<Watched>>,
-    stops: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: FileWatcher,
 }
 
 impl Tls {
@@ -185,24 +184,18 @@ impl Watcher {
             return Ok(None);
         }
         let watched = Arc::new(Mutex::new(watched));
-        let stops = Arc::new(AtomicBool::new(false));
-        let (looked_at, stopped) = (watched.clone(), stops.clone());
-        let body = move || {
-            let mut warned: Option<Instant> = None;
-            while !stopped.load(Ordering::Acquire) {
-                for name in look(&looked_at, false) {
-                    log::info!("{name} was read again");
-                }
-                if warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
-                    looked_at.lock().iter().for_each(|(_, files)| files.warn());
-                    warned = Some(Instant::now());
-                }
-                std::thread::park_timeout(LOOK_INTERVAL);
+        let looked_at = watched.clone();
+        let mut warned: Option<Instant> = None;
+        let thread = FileWatcher::start("tls-files", LOOK_INTERVAL, move || {
+            for name in look(&looked_at, false) {
+                log::info!("{name} was read again");
             }
-        };
-        let thread = std::thread::Builder::new().name("tls-files".into()).spawn(body);
-        let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
-        Ok(Some(Self { watched, stops, thread: Some(thread) }))
+            if warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+                looked_at.lock().iter().for_each(|(_, files)| files.warn());
+                warned = Some(Instant::now());
+            }
+        })?;
+        Ok(Some(Self { watched, _thread: thread }))
     }
 
     /// Rereads all files now. Returns the certificate files that are now in use.
@@ -231,17 +224,6 @@ fn look(watched: &Mutex<Vec<(Arc<Tls>, TlsFiles)>>, all: bool) -> Vec<String> {
         }
     }
     names
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.stops.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A thread that panicked has ended, too.
-            let _ = thread.join();
-        }
-    }
 }
 
 #[cfg(test)]
