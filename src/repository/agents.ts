@@ -145,7 +145,10 @@ function movedTo(agent: string, location: unknown, before: string): string {
     return location
   const text = typeof location === 'string' ? `'${quoted(location)}'` : 'no path'
   const why = 'which is not the absolute path of a directory'
-  throw new ServerError('INVALID_ARG', `repository agent '${quoted(agent)}' left the model at ${text}, ${why}`)
+  throw new ServerError(
+    'INVALID_ARG',
+    `repository agent '${quoted(agent)}' set the location of the model to ${text}, ${why}`,
+  )
 }
 
 /** The agents of a repository, and of its models. */
@@ -248,7 +251,7 @@ export class Agents {
     const known = this.#processes.get(library)
     if (known?.isUsable === true) return known
     if (this.#host === null || this.#host.missing !== null) {
-      const why = this.#host?.missing ?? 'this program runs no libraries'
+      const why = this.#host?.missing ?? 'this program cannot run libraries'
       throw new ServerError('UNSUPPORTED', `the library '${library}' of a repository agent cannot run here: ${why}`)
     }
     const process = new AgentProcess(name, library, this.#host, this.#log)

@@ -251,7 +251,7 @@ function warnOfMisnamed(directory: string, note: Collector): void {
     .sort()
     .find((name) => MISNAMED.test(name))
   if (misnamed === undefined) return
-  note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
+  note.warn(`'${quoted(misnamed)}' is not read: the name of a configuration is 'config.pbtxt'`, null)
 }
 
 /** Inspects a configuration alone: versions, files and the name of the model directory are unknown. */
@@ -264,7 +264,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   const whole = nameOr(config, model.key)
   const { backend, platform, defaultModelFilename } = config
   if (backend === '' && platform === '' && defaultModelFilename === '' && !model.key.includes('.')) {
-    const reason = `a load takes it from the file of the model, which is not beside ${basename(file)}`
+    const reason = `loading takes it from the file of the model, which is not beside ${basename(file)}`
     note.log('warning', `names no backend: ${reason}`)
     if (isComplete(whole)) note.trying(() => validateIo(normalise(whole)))
     return

@@ -43,7 +43,7 @@ import type { Collector } from './findings.js'
 /** Larger ONNX files, with their weights, are not read by ONNX Runtime. */
 const GRAPH_BYTES_MAX = 128n << 20n
 
-const ONLY_WITH_LOAD = 'Only with --load they are compared with the configuration.'
+const ONLY_WITH_LOAD = 'Only --load compares them with the configuration.'
 
 /**
  * How much is inspected: `configuration` skips other files, which may be elsewhere, and errors that Triton has too; a
@@ -205,7 +205,11 @@ function readGraph(
         const isSmall = why === null && bytes <= GRAPH_BYTES_MAX
         const seen = isPlain && isSmall ? readOnnxGraph(file, settingsOf(settings, 'onnxruntime')) : null
         if (seen === null)
-          note.warn('the file leaves shapes open, which only ONNX Runtime finds out', null, ONLY_WITH_LOAD)
+          note.warn(
+            'the file does not have all shapes; ONNX Runtime computes them when it loads the model',
+            null,
+            ONLY_WITH_LOAD,
+          )
         return seen ?? io
       },
       { file, near: null },

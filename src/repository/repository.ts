@@ -118,7 +118,7 @@ export class Repository {
     const missing = missingIn(places.look(log), this.#executor.directories())
     if (missing.length === 0) return new Set()
     const names = missing.map((name) => `'${name}'`).join(', ')
-    log('info', `gone from the model repository, or there twice: ${names}; looking again in ${RECHECK_MS} ms`)
+    log('info', `missing from the model repository, or in it twice: ${names}; checking again in ${RECHECK_MS} ms`)
     await new Promise((done) => setTimeout(done, RECHECK_MS))
     return new Set(missing)
   }
@@ -369,10 +369,10 @@ export class Repository {
     const { log } = this.#context
     try {
       const swept = await sweepOverrides()
-      if (swept > 0) log('info', `removed ${swept} model directories that earlier processes left behind`)
+      if (swept > 0) log('info', `removed ${swept} model directories of earlier processes`)
     } catch (error) {
       const reason = asServerError(error).message
-      log('warning', `could not look for model directories that earlier processes left behind: ${reason}`)
+      log('warning', `could not look for model directories of earlier processes: ${reason}`)
     }
   }
 

@@ -32,7 +32,7 @@ const NUMBERS = {
   ],
   warm_dims: [
     model(0, warmup('batch_size: 1', `dims: [ ${TERA} ] zero_data: true`)),
-    /warmup setting for input 'INPUT0' asks for \[1000000000000\] elements .*: at most 1073741824 bytes/,
+    /warmup setting for input 'INPUT0' has \[1000000000000\] elements .*: at most 1073741824 bytes/,
   ],
   warm_random: [
     model(0, warmup('batch_size: 1', `dims: [ ${TERA}, ${TERA} ] random_data: true`)),

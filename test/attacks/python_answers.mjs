@@ -236,7 +236,7 @@ export const rows = [
         }
         most = Math.max(most, children(t.pid))
       }
-      const kills = () => t.output().split('one_0_0: the process is killed: its model left service').length - 1
+      const kills = () => t.output().split('one_0_0: the process is killed: its model was unloaded').length - 1
       // A kill is seen in the table of processes before its line has come through the pipe of the log.
       await until(() => children(t.pid) === before && kills() === 2 * HANGS.length, { seconds: 60 })
       const after = children(t.pid)

@@ -73,7 +73,7 @@ export const rows = [
         t.check(await until(async () => (await lost()) >= all - FILES_MAX), `only ${await lost()} are counted as lost`)
         const files = readdirSync(DIRECTORY).length
         t.check(files === FILES_MAX, `there are ${files} files`)
-        const said = t.output().split('no more are: use a higher log-frequency').length - 1
+        const said = t.output().split('which is the maximum: use a higher log-frequency').length - 1
         t.check(said === 1, `the log says it ${said} times`)
         return `${all} requests, ${files} files`
       } finally {

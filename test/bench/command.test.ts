@@ -97,7 +97,7 @@ describe('each transport', () => {
     ['gRPC', () => [`grpc://${grpc}`]],
     ['HTTP with shared memory', () => [server.url, '--shared-memory']],
     ['gRPC with shared memory', () => [`grpc://${grpc}`, '--shared-memory=system']],
-  ])('%s: so many requests are sent as were asked for, and the server counts them', async (_, args) => {
+  ])('%s: so many requests are sent as were requested, and the server counts them', async (_, args) => {
     const before = await counted('simple')
     const rows = await rowsOf(...args(), '--model=simple', '--requests=300', '--concurrency=1,4', '--batch=2')
     expect(rows.map(({ load, result }) => [load.value, result.requests])).toEqual([
@@ -311,7 +311,7 @@ describe('two servers, and a goal', () => {
     const goal = `--goal=p50<${SLOW_MS / 2}ms`
     const { code, out } = await bench(server.url, '--model=slow_40', goal, '--seconds=0.3', '--warmup=0')
     expect(code).toBe(1)
-    expect(out).toContain('p50 < 20 ms was not reached at any rate; at ')
+    expect(out).toContain('p50 < 20 ms was not met at any rate; at ')
   })
 })
 
@@ -394,7 +394,7 @@ describe('failures and ends', () => {
     [['--model=simple', '--shape=INPUT0:3'], "does not fit the model, where 'INPUT0' has the shape [16]"],
     [['--model=simple', '--batch=9'], "--batch=9: the model 'simple' has max_batch_size 8"],
     [['--model=slow_40', '--batch=2'], "--batch=2: the model 'slow_40' does not batch (max_batch_size is 0)"],
-    [['--model=repeat', '--shape=IN:1', '--shape=DELAY:1'], "the model 'repeat' is decoupled: it answers over gRPC"],
+    [['--model=repeat', '--shape=IN:1', '--shape=DELAY:1'], "the model 'repeat' is decoupled: use gRPC"],
     [['--model=in_order'], "the model 'in_order' has sequences"],
     [['--model=simple', '--data=/nowhere.json'], '--data=/nowhere.json: ENOENT'],
   ])('%j is an error of the server or the data', async (args, text) => {

@@ -189,10 +189,10 @@ test.each([
     ['--metrics-port=8000'],
     /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/,
   ],
-  [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' ; there are health, metadata, .*, logging$/],
+  [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' ; valid are health, metadata, .*, logging$/],
   [
     ['--http-restricted-api=infrence:a=b'],
-    /unknown restricted api 'infrence' ; there are .*; did you mean 'inference'\?$/,
+    /unknown restricted api 'infrence' ; valid are .*; did you mean 'inference'\?$/,
   ],
   [
     ['--rate-limit-resource=R:3000000000'],
@@ -253,7 +253,7 @@ test.each([
   [['--host-policy=a=b'], /--host-policy option format is/],
   [
     ['--grpc-use-ssl=true'],
-    /Bad option: "--grpc-server-cert"\.\nA server that speaks TLS needs the file of its certificate, in PEM\./,
+    /Bad option: "--grpc-server-cert"\.\nA server with TLS needs the file of its certificate, in PEM\./,
   ],
   [['--grpc-use-ssl=true', '--grpc-server-cert=c'], /Bad option: "--grpc-server-key"/],
   [['--grpc-use-ssl-mutual=true', '--grpc-server-cert=c', '--grpc-server-key=k'], /Bad option: "--grpc-root-cert"/],

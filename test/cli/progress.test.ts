@@ -69,7 +69,7 @@ test('a load that takes long is a line every 10 s, and has its time at its end; 
   ])
   slow.observe({ model: 'bert', version: 1, phase: 'ready', detail: '' })
   slow.observe({ model: 'bad', version: 2, phase: 'failed', detail: 'no' })
-  expect(lines.slice(4)).toEqual(['loaded bert in 20.5 s', 'gave up loading bad:2 after 20.5 s'])
+  expect(lines.slice(4)).toEqual(['loaded bert in 20.5 s', 'failed to load bad:2 after 20.5 s'])
   vi.advanceTimersByTime(60_000)
   expect(lines).toHaveLength(6)
 })

@@ -157,7 +157,7 @@ describe.each(WAYS)('$name', (way) => {
   test('outputs can be chosen, and be asked for as classes', async () => {
     const one = await client(way).infer('simple', { INPUT0: sixteen, INPUT1: sixteen }, { outputs: ['OUTPUT1'] })
     expect(one.outputs.map((output) => output.name)).toEqual(['OUTPUT1'])
-    expect(() => one.output('OUTPUT0')).toThrow(/no output 'OUTPUT0' in the answer of 'simple', which has OUTPUT1/)
+    expect(() => one.output('OUTPUT0')).toThrow(/no output 'OUTPUT0' in the response of 'simple', which has OUTPUT1/)
     const data = { data: Float32Array.of(0.5, 9, 1, 7, -3), shape: [1, 5] }
     const best = await client(way).infer(
       'classify',

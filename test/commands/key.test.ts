@@ -5,7 +5,7 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { describe, expect, test, vi } from 'vitest'
-import * as key from '../../src/commands/key/index.js'
+import * as key from '../../src/tools/key/index.js'
 import { files, runs } from './harness.js'
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
@@ -86,7 +86,7 @@ describe('mistakes', () => {
     [['--name=ci', '--scope=all', '--expires=0d'], 'the key would have ended at'],
     [['--name=ci', '--scope=health,infer:read'], "; did you mean 'inference'?\n"],
     [['--name=ci', '--scope=all', '--scope=shared_memory'], "; did you mean 'shared-memory'?\n"],
-    [['--name=ci', '--scope=model'], "with ':read' behind it\n"],
+    [['--name=ci', '--scope=model'], "followed by ':read'\n"],
     [['--name=ci', '--scope=all', '--concurrency=-1'], 'error: quota: concurrency is 1 to 1000000, a whole number\n'],
     [
       ['--name=ci', '--scope=all', '--concurrency=5000000000'],
@@ -148,7 +148,7 @@ describe('mistakes', () => {
     expect(wrong.err).toMatch(/\.\/keys\.json: line 2, column \d+: keyz: unknown field `keyz`/)
     const busy = await runs(key, [join(directory, 'busy.json'), '--name=a', '--scope=all'], directory)
     expect(busy).toMatchObject({ code: 1, out: '' })
-    expect(busy.err).toContain('another nereid is at work')
+    expect(busy.err).toContain('another nereid uses it')
   })
 })
 

@@ -69,7 +69,7 @@ type Printed = [name: string, datatype: string, shape: number[], elements: unkno
 const RUNNERS: Readonly<Record<Language, (program: string) => Printed>> = {
   curl: (program) => {
     const text = run('sh', ['-c', program])
-    const body = text === '' ? readFileSync(join(directory, 'answer.bin')).toString('latin1') : text
+    const body = text === '' ? readFileSync(join(directory, 'response.bin')).toString('latin1') : text
     const answer = parseJson(text === '' ? body.slice(0, body.indexOf(']}') + 2) : body) as Answer
     return answer.outputs.map(({ name, datatype, shape, data }) => [
       name,

@@ -311,7 +311,7 @@ test.each([
   ['nvmlDeviceGetHandleByPciBusId_v2 1 15', null],
   [
     'nvmlDeviceGetMigMode 1 999',
-    'a metric of device 1 is not shown until it answers: nvmlDeviceGetMigMode failed with error 999: Unknown Error',
+    'a metric of device 1 is not available until it responds: nvmlDeviceGetMigMode failed with error 999: Unknown Error',
   ],
   ['nvmlDeviceGetMigMode 1 3', null],
   ['nvmlDeviceGetUUID 1 999', null],

@@ -1,7 +1,7 @@
 /**
- * The table of SECURITY.md: for each server that somebody may start, what each verb answers to whom. A column is an
- * origin (`where`) and what the client brings (`brings`). What it answers is one rule for each column; the table that
- * comes of it is in SECURITY.md, where a change of a rule shows as changed rows.
+ * The tables of docs/security/permissions.md: for each server that somebody may start, what each verb answers to
+ * whom. A column is an origin (`where`) and what the client brings (`brings`). What it answers is one rule for each
+ * column; the table that comes of it is in that page, where a change of a rule shows as changed rows.
  *
  * Rules take a verb (verbs.mjs) and a transport, and return the status: of HTTP as three digits, of gRPC by its name.
  */
@@ -198,7 +198,7 @@ export const sections = (pki, keys, places) => {
           brings: 'an unknown key',
           headers: bearer('nk_this-is-no-key-of-this-server-but-long'),
           expect: unknown,
-          says: /is none of this server's/,
+          says: /key is unknown to this server/,
         },
         {
           where: 'network',
@@ -241,35 +241,35 @@ export const sections = (pki, keys, places) => {
           brings: 'a token that has expired',
           headers: bearer(keys.tokens.expired),
           expect: unknown,
-          says: /^(\{"error":("|\{"message":"))?The token that was sent has expired/,
+          says: /^(\{"error":("|\{"message":"))?The token has expired/,
         },
         {
           where: 'network',
           brings: 'a token for another audience',
           headers: bearer(keys.tokens.audience),
           expect: unknown,
-          says: /is for another server/,
+          says: /has another audience/,
         },
         {
           where: 'network',
           brings: 'a token of another issuer',
           headers: bearer(keys.tokens.issuer),
           expect: unknown,
-          says: /is of another issuer/,
+          says: /has another issuer/,
         },
         {
           where: 'network',
           brings: 'a token without a signature',
           headers: bearer(keys.tokens.unsigned),
           expect: unknown,
-          says: /is no token that can be read|algorithm that is not taken/,
+          says: /is malformed|algorithm that is not taken/,
         },
         {
           where: 'network',
           brings: 'a token signed with the public key as a secret (HS256)',
           headers: bearer(keys.tokens.confused),
           expect: unknown,
-          says: /is signed with an algorithm that is not taken/,
+          says: /is signed with an algorithm that is not accepted/,
         },
         {
           where: 'network',
@@ -283,7 +283,7 @@ export const sections = (pki, keys, places) => {
           brings: 'a token with an unknown `kid`',
           headers: bearer(keys.tokens.unknown),
           expect: unknown,
-          says: /is signed with a key that is not known/,
+          says: /is signed with an unknown key/,
         },
       ],
     },
@@ -297,7 +297,7 @@ export const sections = (pki, keys, places) => {
           brings: 'no TLS',
           expect: (verb, transport) =>
             verb.id.startsWith('metrics') ? '200' : either('400', 'no connection')(transport),
-          says: /this port speaks TLS/,
+          says: /this port uses TLS/,
         },
         { where: 'network', brings: 'TLS', tls: trusted, expect: far(open) },
       ],
@@ -332,7 +332,7 @@ export const sections = (pki, keys, places) => {
   ]
 }
 
-/** Paths as they stand in SECURITY.md, which names no file of this run. */
+/** Paths as the page has them, which names no file of this run. */
 const named = (name) => ({ cert: `${name}.crt`, key: `${name}.key` })
 export const shownSections = () =>
   sections(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FAR = "settings are changed from the server's own machine"
+FAR = "only clients on the machine of the server"
 
 
 def has_namespaces():

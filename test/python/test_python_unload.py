@@ -76,7 +76,7 @@ def abandoned(server, code, model="victim"):
 def test_b_pyr_09_a_process_that_hangs_ends_with_the_unload_of_its_model(graceful, hang, model):
     server, asker = graceful
     before = descendants(server.process.pid)
-    said = f"{model}_0: the process is killed: its model left service, and it worked for 1 s (exit-grace-seconds, less when the server exits) for requests that nobody waits for: 1"
+    said = f"{model}_0: the process is killed: its model was unloaded, and it worked for 1 s (exit-grace-seconds, less when the server exits) on cancelled requests: 1"
     told = server.output().count(said)
     for _ in range(3):
         pid = asker.pid(model)
@@ -101,7 +101,7 @@ def test_b_pyr_09_a_request_whose_client_waits_is_answered_by_the_unloaded_model
     assert until(lambda: os.path.exists(mark)), server.tail()
     asker.control("unload", "victim")
     asker.control("load", "victim")
-    server.logged("and the process still has requests that clients wait for: 1")
+    server.logged("and the process still has requests of waiting clients: 1")
     assert asker.run("pass")[0] == 200
     open(go, "w").close()
     client.join(30)
@@ -129,7 +129,7 @@ def test_b_pyr_09_a_process_that_hangs_for_nobody_does_not_keep_its_server(servi
     assert server.wait(25) == 0, server.tail()
     assert 9 < time.monotonic() - began < 22
     assert not is_running(pid)
-    assert "victim_0: the process is killed: its model left service, and it worked for 10 s" in server.output()
+    assert "victim_0: the process is killed: its model was unloaded, and it worked for 10 s" in server.output()
 
 
 @pytest.mark.parametrize("timeout", [30, 2])

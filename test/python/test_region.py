@@ -169,7 +169,7 @@ def test_another_process_attaches_and_leaves_the_file_alone():
         assert done.returncode == 0, done.stderr
         assert region.array("A")[0, 0] == 99
         assert os.path.exists(path_of(region))
-        with pytest.raises(RegionError, match="the file has 64 bytes, the tensors take 128"):
+        with pytest.raises(RegionError, match="the file has 64 bytes, the tensors need 128"):
             Region.attach(region.key, {"A": ("INT32", [1, 17])})
         with pytest.raises(FileExistsError):
             Region.create({"A": SIXTEEN}, key=region.key)
@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_refused_with_both_sizes():
         ):
             with pytest.raises(RegionError, match=text):
                 region.put(*put)
-        with pytest.raises(RegionError, match=r"tensor 'V': its shape \[-1\] is not known; give the one of the answer"):
+        with pytest.raises(RegionError, match=r"tensor 'V': its shape \[-1\] is not known; give the shape of the response"):
             region.array("V")
         with pytest.raises(RegionError, match="put an array there first"):
             region.parameters("V")

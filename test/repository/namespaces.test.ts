@@ -203,12 +203,12 @@ test('R-40 repositories can be registered with names for directories, and unregi
 })
 
 test.each([
-  ['S3://bucket/models', "there is no access to 'S3://': write s3://BUCKET/PATH, in small letters"],
-  ['s3a://bucket/models', "there is no access to 's3a://': write s3://BUCKET/PATH"],
-  ['azure://a/b', "there is no access to 'azure://': write as://ACCOUNT/CONTAINER/PATH"],
+  ['S3://bucket/models', "no support for 'S3://': write s3://BUCKET/PATH, in small letters"],
+  ['s3a://bucket/models', "no support for 's3a://': write s3://BUCKET/PATH"],
+  ['azure://a/b', "no support for 'azure://': write as://ACCOUNT/CONTAINER/PATH"],
   [
     'http://127.0.0.1:9000/bucket',
-    "there is no access to 'http://': write s3://http://HOST:PORT/BUCKET/PATH for a storage that speaks the " +
+    "no support for 'http://': write s3://http://HOST:PORT/BUCKET/PATH for a storage that speaks the " +
       'protocol of S3',
   ],
 ])('%s is told how it is written', async (path, why) => {
@@ -223,7 +223,7 @@ test.each(['s3:/bucket', 's3:bucket', 's3//bucket'])('%s is told to lack its sla
 
 test('an unknown scheme is rejected at start, with advice', async () => {
   expect(await failure(() => serving(['hdfs://host/models']))).toBe(
-    "INTERNAL model repository 'hdfs://host/models' can not be read: there is no access to 'hdfs://'; copy " +
+    "INTERNAL model repository 'hdfs://host/models' can not be read: no support for 'hdfs://'; copy " +
       'the models to a directory, and name the directory',
   )
 })
@@ -231,7 +231,7 @@ test('an unknown scheme is rejected at start, with advice', async () => {
 test('a cloud repository can only be given at the start of a server', async () => {
   const server = await serving([repository({})], { modelControlMode: 'explicit' })
   expect(await failure(() => server.registerRepository('s3://bucket/models'))).toBe(
-    "INTERNAL model repository 's3://bucket/models' can not be read: only a server at its start reads " +
+    "INTERNAL model repository 's3://bucket/models' can not be read: only a server that starts reads " +
       "'s3://'; copy the models to a directory, and name the directory",
   )
 })

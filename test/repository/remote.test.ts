@@ -161,7 +161,7 @@ test('damaged downloads are not kept', async () => {
   memory.put('m/1/model', 'damaged', md5(Buffer.from('whole')))
   const { store, load, cacheDirectory } = await setup(memory)
   expect(await load('m')).toMatch(
-    /^UNAVAILABLE what came of 'm\/1\/model' has the MD5 [0-9a-f]{32}, and storage says [0-9a-f]{32}: it was damaged/,
+    /^UNAVAILABLE the received 'm\/1\/model' has the MD5 [0-9a-f]{32}, but storage reports [0-9a-f]{32}: it was damaged/,
   )
   expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
   await store.close()
@@ -295,7 +295,7 @@ test.each([-5, 1e18, NaN, 1.5])('an object of %s bytes is rejected, and others l
   }
   const { store, load } = await setup(memory)
   expect(await load('m')).toBe(
-    `INVALID_ARG the object 's3://bucket/models/m/1/a' can not be a file: storage says that it has ${size} bytes`,
+    `INVALID_ARG the object 's3://bucket/models/m/1/a' can not be a file: storage reports ${size} bytes`,
   )
   expect(await load('n')).toBe('done')
   await store.close()
@@ -309,7 +309,7 @@ test('a missing bucket is logged once, and loaded models stay', async () => {
   const text = "failed to read model repository 's3://bucket/models': the bucket 'bucket' does not exist"
   expect([await refresh(), await refresh(), file('m/1/a')]).toEqual([`NOT_FOUND ${text}`, `NOT_FOUND ${text}`, 'a'])
   expect(lines.filter((line) => line.startsWith('error'))).toEqual([
-    `error ${text}; the models that were loaded from it serve on`,
+    `error ${text}; models that were loaded from it are still served`,
   ])
   expect(store.failure?.code).toBe('NOT_FOUND')
   memory.listFault = null
@@ -521,7 +521,7 @@ test('a response that is longer than requested is rejected', async () => {
     (async function* () {
       for (;;) yield Buffer.alloc(64 * 1024)
     })()
-  expect(await load('m')).toBe("UNAVAILABLE storage sent more than the 100 bytes that were asked of 'm/1/model'")
+  expect(await load('m')).toBe("UNAVAILABLE storage sent more than the 100 bytes that were requested of 'm/1/model'")
   expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
   await store.close()
 })

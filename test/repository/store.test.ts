@@ -487,7 +487,7 @@ test('fields without effect are named in one line, except for defaults', () => {
       cc_model_filenames { key: "7.5" value: "x" }
       parameters { key: "gpu_mem_limit" value { string_value: "1" } }`),
   ).toEqual([
-    "warning model 'm' configures what has no effect in this release: instance_group.host_policy, " +
+    "warning model 'm' has settings without effect in this release: instance_group.host_policy, " +
       'optimization.priority, optimization.cuda, optimization.eager_batching, cc_model_filenames, ' +
       'parameters.gpu_mem_limit',
   ])

@@ -199,7 +199,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await connected(server)
     await infer(server, 1)
     expect((await counts(server))[1], 'what it knew it knows').toBe(1)
-    const told = () => times(server.output(), 'is not used: no answer within 300 ms')
+    const told = () => times(server.output(), 'is not used: no response within 300 ms')
     await vi.waitFor(() => expect(told()).toBeGreaterThan(0), LONG)
     // On a busy machine a response may be late again; 50 requests are not logged one by one.
     expect(told()).toBeLessThan(4)
@@ -257,7 +257,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await infer(server, 1)
     expect((await counts(server)).slice(1)).toEqual([1, 2, 2])
     expect(await metric(server, 'nereid_redis_insertions_dropped_total')).toBe(1)
-    expect(times(server.output(), 'refuses a command: ')).toBe(1)
+    expect(times(server.output(), 'rejects a command: ')).toBe(1)
   })
 })
 

@@ -233,7 +233,7 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
     proxy.damaged = Infinity
     const { failure, message } = await thrown(async () => download(await open(`sums/${name}`)))
     expect(failure).toBe('damaged')
-    const words = `^what came of 'm/1/weights' has the ${kind} [0-9a-f]+, and storage says [0-9a-f]+: it was damaged`
+    const words = `^the received 'm/1/weights' has the ${kind} [0-9a-f]+, but storage reports [0-9a-f]+: it was damaged`
     expect(message).toMatch(new RegExp(words))
   })
 
@@ -250,7 +250,7 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
     expect(readFileSync(join(directory, '1/weights')).equals(CONTENT)).toBe(true)
     proxy.head = stored('01234567')
     const { message } = await thrown(async () => download(await open('sums/default')))
-    expect(message).toContain(`has the CRC32 of its parts ${crc}, and storage says 01234567: `)
+    expect(message).toContain(`has the CRC32 of its parts ${crc}, but storage reports 01234567: `)
   })
 
   test.each([
@@ -302,7 +302,7 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
       proxy.damaged = Infinity
       expect((await post('load')).status).toBe(500)
       expect(server.output()).toMatch(
-        /'simple\/1\/model\.onnx' has the MD5 \w+, and storage says \w+: it was damaged on/,
+        /'simple\/1\/model\.onnx' has the MD5 \w+, but storage reports \w+: it was damaged/,
       )
       expect((await fetch(`${server.url}/v2/models/simple/ready`)).status).toBe(200)
     },
@@ -367,7 +367,7 @@ describe('other clouds', () => {
     const { failure, message } = await thrown(async () => download(await google('4waSgg==')))
     expect([failure, message]).toEqual([
       'damaged',
-      expect.stringContaining("'m/1/weights' has the CRC32C e3069283, and storage says e3069282"),
+      expect.stringContaining("'m/1/weights' has the CRC32C e3069283, but storage reports e3069282"),
     ])
   })
 
@@ -404,7 +404,7 @@ describe('other clouds', () => {
     expect(await contentOf(await azure(`<Content-MD5>${md5}</Content-MD5>`))).toBe('123456789')
     const wrong = createHash('md5').update('other').digest('base64')
     const { message } = await thrown(async () => download(await azure(`<Content-MD5>${wrong}</Content-MD5>`)))
-    expect(message).toContain("'m/1/weights' has the MD5 25f9e794323b453885f5181f1b624d0b, and storage says")
+    expect(message).toContain("'m/1/weights' has the MD5 25f9e794323b453885f5181f1b624d0b, but storage reports")
     for (const none of ['', '<Content-MD5 />']) {
       const client = await azure(none)
       const object = await only(client)

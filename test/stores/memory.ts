@@ -62,7 +62,7 @@ export class Memory implements StoreClient {
     this.reads.push({ path, from, to })
     this.before(path)
     const object = this.objects.get(path)
-    if (object?.version !== version) throw new StoreError('changed', `${path} is another object`)
+    if (object?.version !== version) throw new StoreError('changed', `${path} differs from the listed object`)
     const fault = this.faults.shift()
     if (fault instanceof Error) throw fault
     this.open += 1

@@ -93,7 +93,7 @@ describe('places', () => {
     const client = await open(`s3://https://127.0.0.1:${between.port}/models/repository`, KEYS)
     const { failure, message } = await thrown(() => all(client))
     expect(failure).toBe('unavailable')
-    expect(message).toContain(`https://127.0.0.1:${between.port} gave no answer`)
+    expect(message).toContain(`https://127.0.0.1:${between.port} did not respond`)
     client.close()
   })
 
@@ -163,7 +163,7 @@ describe('lists', () => {
 })
 
 describe('reads', () => {
-  test('give the bytes that were asked for', async () => {
+  test('give the bytes that were requested', async () => {
     const client = await open(place(), KEYS)
     const model = await big(client)
     expect(BIG.equals(await read(client, model))).toBe(true)
@@ -243,14 +243,14 @@ describe('what storage does not give', () => {
     other.close()
   })
 
-  test('behind a host, the bucket and the key that were asked for, and the form that works', async () => {
+  test('behind a host, the bucket and the key that were requested, and the form that works', async () => {
     const form = 'set AWS_ENDPOINT_URL_S3=SCHEME://HOST:PORT without it, and name the repository s3://BUCKET/PATH'
     const client = await open(place(), KEYS)
     const absent = await thrown(async () => read(client, { ...(await big(client)), path: 'simple/2/model.onnx' }))
-    expect(absent.message).toContain("it was asked for 'repository/simple/2/model.onnx' in the bucket 'models'; ")
+    expect(absent.message).toContain("it was requested for 'repository/simple/2/model.onnx' in the bucket 'models'; ")
     between.answers.push({ status: 400, body: '<Error><Code>InvalidRequest</Code></Error>' })
     const refused = await thrown(() => all(client))
-    expect(refused.message).toContain("400 InvalidRequest: it was asked for 'repository' in the bucket 'models'; ")
+    expect(refused.message).toContain("400 InvalidRequest: it was requested for 'repository' in the bucket 'models'; ")
     for (const { message } of [absent, refused]) expect(message.endsWith(form)).toBe(true)
     client.close()
   })
@@ -400,7 +400,7 @@ describe('credentials', () => {
       'one that is named',
       '[profile hangs]',
       { AWS_PROFILE: 'hangs' },
-      /^s3:.* cannot be listed: the profile that has the credentials gave no answer \(ETIMEDOUT\): set AWS_ACCESS_KEY_ID/,
+      /^s3:.* cannot be listed: the profile that has the credentials did not respond \(ETIMEDOUT\): set AWS_ACCESS_KEY_ID/,
     ],
     ['the default', '[default]', {}, null],
   ])(
@@ -437,7 +437,7 @@ describe('credentials', () => {
       const { failure, message } = await thrown(() => all(client))
       expect([failure, message]).toEqual([
         'denied',
-        expect.stringContaining('the profile that has the credentials gave no answer (CredentialsProviderError)'),
+        expect.stringContaining('the profile that has the credentials did not respond (CredentialsProviderError)'),
       ])
       expect(message.length).toBeLessThan(1000)
       client.close()
@@ -513,7 +513,7 @@ describe('answers of something else than storage', () => {
       expect([failure, message]).toEqual([
         'unavailable',
         expect.stringMatching(
-          /^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: that is not what storage answers: see that no proxy does in its place$/,
+          /^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: this is not a response of the storage: check that no proxy responds in its place$/,
         ),
       ])
       client.close()
@@ -526,7 +526,10 @@ describe('answers of something else than storage', () => {
     if (model === undefined) throw new Error('no object')
     between.answers = page('<html>Please log in</html>')
     const { failure, message } = await thrown(() => read(client, model))
-    expect([failure, message]).toEqual(['unavailable', expect.stringContaining('that is not what storage answers')])
+    expect([failure, message]).toEqual([
+      'unavailable',
+      expect.stringContaining('this is not a response of the storage'),
+    ])
     client.close()
   })
 
@@ -539,7 +542,7 @@ describe('answers of something else than storage', () => {
     const { failure, message } = await thrown(() => all(client))
     expect([failure, message]).toEqual([
       'invalid',
-      expect.stringMatching(/models\/repository cannot be listed: http:.* gives the same pages again and again$/),
+      expect.stringMatching(/models\/repository cannot be listed: http:.* returns the same pages repeatedly$/),
     ])
     client.close()
   })

@@ -168,14 +168,14 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     [
       'udp',
       [{ name: 'http', kind: 'udp' }],
-      /socket 3 that the service manager gave \('http', port \d+\) can not be served: it has to be a TCP socket/,
+      /socket 3 from the service manager \('http', port \d+\) cannot be used: the server needs a listening TCP socket/,
     ],
     ['not listening', [{ name: 'grpc', kind: 'idle' }], /socket 3 .*\('grpc', port \d+\) can not be served/],
     ['unix', [{ name: 'http' }, { name: 'metrics', kind: 'unix' }], /socket 4 .*\('metrics', unix\) can not be served/],
     [
       'unknown',
       [{ name: 'sagemaker' }],
-      /socket 3 .*\('sagemaker', port \d+\) is for no service: name it \(FileDescriptorName=\) http, grpc or metrics/,
+      /socket 3 .*\('sagemaker', port \d+\) belongs to no service: name it \(FileDescriptorName=\) http, grpc or metrics/,
     ],
     ['twice', [{ name: 'http' }, { name: 'http' }], /socket 4 .*is for HTTP, which has socket 3 already/],
   ] as const)('a socket that is %s ends the start with 1, and the text says which', async (_, listen, text) => {
@@ -253,9 +253,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   const venv = join(ROOT, '.venv/bin')
   const python = spawnSync(join(venv, 'python3'), ['-c', 'import numpy']).status === 0
   test.skipIf(!python)('processes of Python models inherit neither the sockets nor the variables', async () => {
-    const { PYTHON_MODEL } = await import('../../src/commands/init/python_model.js')
+    const { pythonModel } = await import('../../src/tools/init/python_model.js')
     mkdirSync(join(directory, 'py/one/1'), { recursive: true })
-    writeFileSync(join(directory, 'py/one/1/model.py'), PYTHON_MODEL)
+    writeFileSync(join(directory, 'py/one/1/model.py'), pythonModel().text)
     writeFileSync(
       join(directory, 'py/one/config.pbtxt'),
       'backend: "python"\ninput [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: ' +

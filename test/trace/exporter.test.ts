@@ -204,7 +204,7 @@ test('O-46: an absent or rejecting collector costs its spans and one warning unt
   refused.exporter.add([record([call(1, 0, 'm')]), record([call(2, 0, 'm')])])
   await expect.poll(() => refused.exporter.counts().failed, { timeout: 10_000 }).toBe(6)
   expect(refused.warnings.length).toBe(1)
-  expect(refused.warnings[0]).toContain('the collector of traces does not take spans')
+  expect(refused.warnings[0]).toContain('the collector of traces rejects spans')
   collector.answer = null
   refused.exporter.add([record([call(3, 0, 'm')])])
   await collector.until(3)

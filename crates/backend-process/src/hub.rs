@@ -28,7 +28,6 @@ pub(crate) trait Watched: Send + Sync {
     fn readable(self: Arc<Self>, way: Way, scratch: &mut [u8]);
     /// Another thread changed its state.
     fn check(self: Arc<Self>);
-    /// The process has ended.
     fn ended(self: Arc<Self>);
     /// The hub has read a socket. Perhaps a reactor reads it from now on.
     fn offer_to_reactor(self: Arc<Self>, way: Way);
@@ -175,7 +174,7 @@ impl Hub {
             for event in &events {
                 let guarded = catch_unwind(AssertUnwindSafe(|| self.handle(*event, &mut scratch)));
                 if guarded.is_err() {
-                    log::error!("a panic while frames of a runner were handled; please report it");
+                    log::error!("a panic while handling frames of a runner; please report it");
                     if let Some(runner) = self.runner(event.token >> 2) {
                         runner.fail(PANICKED);
                     }
@@ -261,7 +260,7 @@ fn worker(name: &str, prepared: fn()) -> io::Result<Sender<Job>> {
         prepared();
         for job in jobs {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                log::error!("a panic while a runner was served; please report it");
+                log::error!("a panic while serving a runner; please report it");
             }
         }
     };

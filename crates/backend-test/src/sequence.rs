@@ -123,7 +123,6 @@ fn named(batching: &ModelSequenceBatching, kind: Kind) -> Option<(String, i32)> 
     })
 }
 
-/// Key of a sum.
 #[derive(PartialEq, Eq, Hash)]
 enum SumKey {
     Row { instance: u32, row: usize },

@@ -9,6 +9,9 @@ pub use ::access::Act;
 /// Category of operations that may be restricted: the verbs of keys.
 pub use ::access::Verb as Category;
 
+/// Finds a header of a request, by its name in lower case and its index among the headers of that name, from 0.
+pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
+
 /// The operation that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
@@ -16,7 +19,7 @@ pub struct Ask<'a> {
     pub act: Act,
     /// The named model; `None` if only the body names it.
     pub model: Option<&'a str>,
-    /// The body of the HTTP request names it. [`Grant::admit_model`](crate::gate::Grant::admit_model) follows.
+    /// The body of the HTTP request names it. `Grant::admit_model` follows.
     pub is_in_body: bool,
     /// True for what shows the whole server. Callers from the network need a secret for it.
     pub is_near: bool,
@@ -29,7 +32,6 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// A required header.
 #[derive(Debug, Clone)]
 pub struct RequiredHeader {
     /// Header name as it was configured.
@@ -84,7 +86,6 @@ impl Restrictions {
         self.0.iter().all(Option::is_none)
     }
 
-    /// The rule of a category, if it has one.
     pub fn rule(&self, category: Category) -> Option<&RequiredHeader> {
         self.0.get(category as usize)?.as_ref()
     }

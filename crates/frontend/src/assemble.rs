@@ -61,7 +61,6 @@ pub async fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Short> {
     }
 }
 
-/// Memory of a body.
 enum BodyMemory {
     Slab(SlabMut),
     /// Memory of a model's process.
@@ -218,7 +217,7 @@ impl Assembler {
     /// Async form of `poll_room`.
     ///
     /// # Errors
-    /// Those of `poll_room`.
+    /// `Short` if there is no room within `MEMORY_WAIT_TIME_MAX`. The caller then has to drop the body.
     pub async fn room(&mut self) -> Result<(), Short> {
         poll_fn(|cx| self.poll_room(cx)).await
     }

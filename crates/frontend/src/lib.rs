@@ -26,6 +26,7 @@ mod exchange;
 pub mod failure;
 mod forward;
 mod gate;
+mod gate_console;
 mod gate_error;
 #[cfg(target_os = "linux")]
 pub mod given;
@@ -58,10 +59,10 @@ mod text_calls;
 mod text_errors;
 pub mod tls;
 mod transfer;
-#[cfg(unix)]
 mod unix;
 mod verbose;
 mod watch;
+mod watched_file;
 
 pub use access_log::{LogCounts, Logs};
 pub use control::{Argument, Control, ControlOperation, ControlReply};

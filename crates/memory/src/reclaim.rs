@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Blocks up to this size are unmapped by the thread that drops them: 15 µs, about the cost of waking another thread.
 const UNMAP_IN_PLACE_BYTES_MAX: usize = 256 << 10;
-/// Queued blocks.
 const QUEUED_BLOCKS_MAX: usize = 1024;
-/// Queued bytes.
 const QUEUED_BYTES_MAX: usize = 1 << 30;
 /// Interval of returning idle memory to the system: blocks that were not used for one interval.
 const TRIM_INTERVAL: Duration = Duration::from_secs(2);

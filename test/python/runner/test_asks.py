@@ -75,7 +75,7 @@ def test_b_py_10_a_process_that_a_model_forked_is_told_that_it_cannot_ask_the_se
         text = "got = []\ndef go():\n" + "".join(f"    {line}\n" for line in text.splitlines()) + "import threading\nt = threading.Thread(target=lambda: got.extend(go()))\nt.start()\nt.join()\nreturn got"
     (answer,) = one.run(code(text))
     texts = seen(answer)
-    assert len(texts) == 4 and all(said.startswith("A process that a model forked has no way to the server") for said in texts), texts
+    assert len(texts) == 4 and all(said.startswith("A process that a model forked has no connection to the server") for said in texts), texts
     (answer,) = one.run(code(Q + "return [out(q().exec().has_error())]"))
     assert seen(answer) is False, "the model itself calls on"
 

@@ -20,7 +20,6 @@ pub(super) struct TextCore {
     pub(super) takes_types: bool,
     /// Values of a row of the graph's output.
     pub(super) width: usize,
-    /// Each text is a pair.
     pub(super) has_pairs: bool,
     pub(super) batch_tokens_max: u32,
 }

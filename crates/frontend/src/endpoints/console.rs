@@ -23,7 +23,6 @@ use tokio::time::{Instant, sleep_until};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The events of the console.
 pub struct ConsoleEvents;
 
 impl Endpoint for ConsoleEvents {

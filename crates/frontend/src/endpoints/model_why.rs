@@ -18,8 +18,8 @@ impl Explanation {
         match EXPLANATIONS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(Self),
             Err(_) => Err(Error::unavailable(format!(
-                "{EXPLANATIONS_MAX} requests for the reasons of models are being answered, which is the maximum; ask \
-                 again later"
+                "{EXPLANATIONS_MAX} requests for explanations of models are being processed, which is the maximum; \
+                 try again later"
             ))),
         }
     }

@@ -20,7 +20,6 @@ use std::time::Instant;
 /// Space for bytes after the end of a body: the frame that ends its stream, the next call.
 const TAIL_BYTES: usize = 2048;
 
-/// A predicted frame.
 struct PredictedFrame {
     /// Length of its payload.
     length: usize,

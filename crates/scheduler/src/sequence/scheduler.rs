@@ -17,7 +17,6 @@ use tensor::Name;
 /// and the calling thread holds the lock of the model and may serve others.
 const ALARMS_AT_ONCE: usize = 256;
 
-/// Location of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SequenceLocation {
     Slot(SlotId),
@@ -156,7 +155,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// Accepts a request.
     ///
     /// # Errors
-    /// Those of 5.1, and too many sequences; the request is returned.
+    /// The request breaks a rule of 5.1, or there are too many sequences; the request is returned.
     pub fn push(&mut self, now: u64, head: Head, item: T) -> Result<Accepted, (SequenceError, T)> {
         let now = self.advance(now);
         if item.rows() > 1 {
