@@ -136,6 +136,11 @@ pub struct BudgetCounters {
     pub refused: u64,
 }
 
+/// Bytes that requests may hold on this machine or in this container if no limit is set.
+pub fn limit_of_machine() -> usize {
+    usize::try_from(machine::request_bytes()).unwrap_or(usize::MAX)
+}
+
 /// The budget; clones share it.
 #[derive(Clone)]
 pub struct Budget(Arc<SharedBudget>);
@@ -169,10 +174,10 @@ impl Budget {
         }))
     }
 
-    /// The budget of the process, with the limit of `machine` until `set_limit` is called.
+    /// The budget of the process, with [`limit_of_machine`] until `set_limit` is called.
     pub fn global() -> &'static Self {
         static BUDGET: OnceLock<Budget> = OnceLock::new();
-        BUDGET.get_or_init(|| Self::new(usize::try_from(machine::request_bytes()).unwrap_or(usize::MAX)))
+        BUDGET.get_or_init(|| Self::new(limit_of_machine()))
     }
 
     /// Has `notify` called when requests begin to hold memory.
