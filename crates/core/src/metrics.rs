@@ -212,7 +212,7 @@ impl Families {
                 "nereid_tls_handshakes_failed_total",
                 "Failed TLS handshakes by reason: timeout, no TLS, a certificate of either side, busy threads, or \
                  another",
-                frontend::tls::failed_handshakes().map(of).collect(),
+                running.failed_handshakes().into_iter().map(of).collect(),
             );
             let ends = expiries.iter().map(|(listener, file, end)| {
                 series(&[("listener", listener), ("file", &file.display().to_string())], *end as f64)

@@ -16,7 +16,7 @@ use nereid_core::{Address, Outside, Server};
 use options::{CoreOptions, ListenOptions, RequestLogOptions};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tensor::{Code, Error, Fault};
 
@@ -30,6 +30,8 @@ pub struct NativeCore {
     pub(crate) tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     pub(crate) streams: Mutex<HashMap<u32, Arc<Pull>>>,
     pub(crate) embedded_bodies: embed::Bodies,
+    /// Start of the core's clock, by JavaScript's.
+    pub(crate) clock_start_ns: OnceLock<u64>,
 }
 
 fn failure(StartFailure { service, error }: StartFailure) -> js::BindFailure {
@@ -70,6 +72,7 @@ impl NativeCore {
             tickets: Arc::default(),
             streams: Mutex::default(),
             embedded_bodies: embed::Bodies::default(),
+            clock_start_ns: OnceLock::new(),
         })
     }
 

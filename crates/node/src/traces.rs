@@ -9,7 +9,6 @@ use napi::bindgen_prelude::{BigInt, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
 use options::TraceSetting;
-use std::sync::OnceLock;
 use tensor::Error;
 use trace::{Call, Record, RecordedTensor, Stamp, TraceMode, Tracer};
 
@@ -28,11 +27,8 @@ pub fn notify(f: &Function<'_, (), ()>) -> napi::Result<Box<dyn Fn() + Send + Sy
     }))
 }
 
-/// Takes at most `max` records. `clock_ns` is the current time of JavaScript's clock.
-fn take(tracer: &Tracer, max: u32, clock_ns: u64) -> js::TakenTraces {
-    // Both clocks are the system's monotonic one, with different starts.
-    static START: OnceLock<u64> = OnceLock::new();
-    let start = *START.get_or_init(|| clock_ns.saturating_sub(now_ns()));
+/// Takes at most `max` records. `start` is that of the core's clock by JavaScript's.
+fn take(tracer: &Tracer, max: u32, start: u64) -> js::TakenTraces {
     let taken = tracer.take(max as usize);
     js::TakenTraces {
         records: taken.records.into_iter().map(|r| record(r, start)).collect(),
@@ -104,7 +100,9 @@ impl NativeCore {
     /// Takes at most `max` complete records, fewer if their tensors are large. `clockNs` is `process.hrtime.bigint()`.
     #[napi]
     pub fn take_traces(&self, max: u32, clock_ns: BigInt) -> js::TakenTraces {
-        take(self.server.engine().tracer(), max, clock_ns.get_u64().1)
+        // Both clocks are the system's monotonic one, with different starts.
+        let start = self.clock_start_ns.get_or_init(|| clock_ns.get_u64().1.saturating_sub(now_ns()));
+        take(self.server.engine().tracer(), max, *start)
     }
 
     /// Stops sampling; each setting ends with its last record.
