@@ -6,7 +6,7 @@ use bytes::Bytes;
 use protocol::text::{TextFacts, TextToken};
 use protocol::{InputTensor, Signature};
 use smallvec::smallvec;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use tensor::{Data, DataType, Name, Result, Shape};
 use text::folder::Folder;
 use text::tokenizer::{Tokenizer, Tokens};
