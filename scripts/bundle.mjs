@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { rolldown } from 'rolldown'
 
 /** Modules behind dynamic imports: in a chunk with others, every start would read them. */
-const LAZY = /\/src\/(cli\/version|metrics\/(?:process|server))\.ts$/
+const LAZY = /\/src\/(cli\/(?:version|help_command)|metrics\/(?:process|server))\.ts$/
 /** Sending spans, with its libraries; lazy too. */
 const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 
@@ -18,7 +18,10 @@ const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 const MEASURES = /\/node_modules\/(?:prom-client|tdigest|bintrees)\//
 
 /** `doctor` with its parsers and writers; lazy too. */
-const DOCTOR = /\/src\/commands\/doctor\/|\/node_modules\/(?:diff|dockerfile-ast|vscode-languageserver-\w+)\//
+const DOCTOR = /\/src\/tools\/doctor\/|\/node_modules\/(?:diff|dockerfile-ast|vscode-languageserver-\w+)\//
+
+/** The commands that only send requests, and need nothing of a server in this process; lazy too. */
+const CLIENTS = /\/src\/tools\/(?:bench|why)\//
 
 /** Modules that the command line needs before it loads the server. */
 const EARLY =
@@ -26,17 +29,19 @@ const EARLY =
 
 function chunkOf(id) {
   // Entries keep their own paths; nothing else imports src/shm.
-  if (id.endsWith('/src/cli/main.ts') || id.includes('/src/shm/')) return null
-  if (id.endsWith('/src/internal.ts')) return 'cli'
+  if (/\/src\/(?:cli\/main|internal)\.ts$/.test(id) || id.includes('/src/shm/')) return null
   const lazy = LAZY.exec(id)
   if (lazy !== null) return lazy[1].replace('/', '_')
   if (SPANS.test(id)) return 'trace_opentelemetry'
   if (id.includes('/node_modules/yaml/')) return 'yaml'
   if (MEASURES.test(id)) return 'metrics_process'
   if (DOCTOR.test(id)) return 'doctor'
+  if (CLIENTS.test(id)) return 'tools_clients'
   // With the bundler's own helpers, which every chunk needs.
   if (id.includes('/node_modules/') || id.includes('rolldown/runtime')) return 'protobuf'
   if (EARLY.test(id)) return 'cli'
+  // Commands that start a server use its class.
+  if (id.endsWith('/src/index.ts')) return 'api'
   return /\/src\/(\w+)\//.exec(id)?.[1] ?? null
 }
 
@@ -45,8 +50,9 @@ const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'reposi
 // Commands other than serving are read when they are called.
 const CHUNKS = SHARED.concat(
   'cli_version',
+  'cli_help_command',
   'yaml',
-  'commands',
+  'tools_clients',
   'tools',
   'doctor',
   'metrics_process',
@@ -84,6 +90,8 @@ export async function bundle(root) {
       internal: 'src/internal.ts',
       'cli/main': 'src/cli/main.ts',
     },
+    // A command takes from the list only what it names, or `nereid bench` would read the server.
+    treeshake: { moduleSideEffects: [{ test: /\/src\/(?!cli\/main\.ts)/, sideEffects: false }] },
     // Prefer a package's ES modules: unused parts of CommonJS cannot be dropped.
     resolve: {
       extensionAlias: { '.js': ['.ts', '.js'] },

@@ -2,12 +2,13 @@
 /**
  * Runs all static checks. Each tool counts as one test.
  *
- * --house   only the counts of CONTRIBUTING.md, printed as a table; with --write, limits fall to the current counts
+ * --house   only the counts of docs/internals/counts.md, as a table; with --write, limits fall to the current counts
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { clippy } from './lib/cargo.mjs'
+import { wrongSubjects } from './lib/commits.mjs'
 import { house } from './lib/house.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON } from './lib/venv.mjs'
@@ -54,6 +55,13 @@ function checkHouse(options = {}) {
   return wrong.length === 0 ? 0 : 1
 }
 
+/** Exit code of the subjects of the commits that came after the check. */
+function checkCommits() {
+  const wrong = wrongSubjects(ROOT)
+  for (const one of wrong) process.stdout.write(`commits: ${one}\n`)
+  return wrong.length === 0 ? 0 : 1
+}
+
 const CHECKS = [
   ['house', () => checkHouse()],
   ['oxfmt', () => show(bin('oxfmt'), ['--check', ...FORMATTED], { cwd: ROOT })],
@@ -61,8 +69,18 @@ const CHECKS = [
   ['tsc', () => show(bin('tsc'), ['-p', 'test/tsconfig.json'], { cwd: ROOT })],
   // It runs in browsers, where other types are global.
   ['tsc of the page', () => show(bin('tsc'), ['-p', 'src/console/tsconfig.json'], { cwd: ROOT })],
+  ['commits', checkCommits],
   ['rustfmt', () => show('cargo', ['fmt', '--all', '--check'], { cwd: ROOT })],
   ['clippy', () => clippy(ROOT)],
+  [
+    // The documentation of private items too: it is read in the code.
+    'rustdoc',
+    () =>
+      show('cargo', ['doc', '--quiet', '--workspace', '--no-deps', '--document-private-items'], {
+        cwd: ROOT,
+        env: { ...process.env, RUSTDOCFLAGS: '-D warnings' },
+      }),
+  ],
   [
     // Licences, bans and sources need only Cargo.lock; advisories need the network (scripts/advisories.mjs).
     'cargo-deny',

@@ -208,7 +208,7 @@ export const SUITES = {
       return sumOf([await vitest('docs.json', '--no-isolate', 'test/docs'), await pytest('pages.xml', 'test/pages')])
     },
   },
-  /** The tables of SECURITY.md: every verb with its origin, its credentials and the response. */
+  /** The tables of docs/security/permissions.md: every verb with its origin, its credentials and the response. */
   exposed: { lane: 'serve', python: true, run: () => exposed() },
   /** The npm packages: packed, published on loopback, installed and used. `--tarballs` uses those of a release. */
   package: {

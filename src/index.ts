@@ -131,7 +131,7 @@ export class Server {
     const logger = createLogger(settings.log, sink)
     for (const warning of resolved.warnings) logger.warning(warning)
     if (resolved.inactive.length > 0) {
-      logger.warning(`accepted and not active in this release: ${resolved.inactive.join(', ')}`)
+      logger.warning(`accepted, without effect in this release: ${resolved.inactive.join(', ')}`)
     }
     const running = await startServer(settings, logger)
     try {
@@ -313,7 +313,7 @@ function endpointFlags(
   const given = [`${name}Port`, `${name}Address`, allow].filter(isGiven)
   if (endpoint === undefined) return { [allow]: flags[allow] ?? given.length > 0 }
   if (given.length > 0) {
-    const advice = 'both say whether a port is open and where, so give one of them'
+    const advice = 'both set whether and where a port opens: give only one of them'
     throw new ServerError('INVALID_ARG', `${name} and ${given.join(', ')} were given: ${advice}`)
   }
   if (endpoint === false) return { [allow]: false }

@@ -54,6 +54,7 @@ import type {
   LoadOptions,
   LogSettings,
   ModelMetadata,
+  ModelOptions,
   ModelStatistics,
   OutputRequest,
   ServerMetadata,
@@ -62,11 +63,6 @@ import type {
   TraceUpdate,
 } from './types.js'
 import type { InferRequest, Wire } from './wire.js'
-
-/** Version of the model; the greatest ready one by default. */
-export interface ModelOptions extends CallOptions {
-  version?: string | number
-}
 
 /** Region of system shared memory; `region.registration` of `nereid/shm` has this form. */
 export interface SystemRegistration {

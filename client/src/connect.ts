@@ -43,8 +43,8 @@ function parse(address: string): URL {
   // The parser does not check hosts and ports of other schemes.
   if (!URL.canParse(address) || !URL.canParse(address.replace(/^grpc/i, 'http'))) {
     throw invalid(
-      `an address is ${scheme}//HOST:PORT with a port up to 65535; what is behind ${scheme}// in this one ` +
-        'has no such form',
+      `an address is ${scheme}//HOST:PORT with a port up to 65535; the part after ${scheme}// of this one has ` +
+        `another form`,
     )
   }
   return new URL(address)
@@ -68,8 +68,8 @@ function basic(escaped: string): string {
     return btoa(String.fromCharCode(...encodeText(decodeURIComponent(escaped))))
   } catch {
     throw invalid(
-      'user and password of an address are written with %XX for what an address cannot have; these have a % ' +
-        'that is no such escape',
+      'user and password of an address need %XX for characters that an address cannot have; these have a % ' +
+        'without two hexadecimal digits',
     )
   }
 }

@@ -1,7 +1,7 @@
 /** Exports shared by both entry points. */
 
 export { bfloat16, float16 } from './float16.js'
-export { Client, type CudaRegistration, type ModelOptions, type SystemRegistration } from './client.js'
+export { Client, type CudaRegistration, type SystemRegistration } from './client.js'
 export { ClientError, type ErrorCode, type Fault } from './errors.js'
 export type {
   AnyModels,

@@ -23,11 +23,11 @@ export function checkHeaders(headers: Readonly<Record<string, string>>): Readonl
   return Object.fromEntries(
     Object.entries(headers).map(([given, value]) => {
       const name = given.toLowerCase()
-      if (!NAME.test(name)) throw invalid(`a header has a name that no header may have: ${JSON.stringify(given)}`)
+      if (!NAME.test(name)) throw invalid(`a header has an invalid name: ${JSON.stringify(given)}`)
       if (OURS.has(name) || name.startsWith('grpc-')) throw invalid(`header ${name} is set by the client`)
       if (typeof value !== 'string')
         throw invalid(`header ${name} must be a string, got a value of type ${value === null ? 'null' : typeof value}`)
-      if (!VALUE.test(value)) throw invalid(`header ${name} has a character that no header may have`)
+      if (!VALUE.test(value)) throw invalid(`header ${name} has an invalid character`)
       return [name, value]
     }),
   )

@@ -86,7 +86,9 @@ export function prepare(
     const { raw, count } = encode(name, datatype, whole)
     const shape = whole.shape ?? (expected === null ? null : fillShape(model, name, expected, count))
     if (shape === null)
-      throw invalid(`input '${name}': it has no shape, and the metadata of model '${model}' are not known: give it one`)
+      throw invalid(
+        `input '${name}': it has no shape, and the metadata of model '${model}' are unknown: give it a shape`,
+      )
     if (expected !== null) checkShape(model, name, expected, shape)
     const elements = shape.reduce<number>((product, dim) => product * Number(dim), 1)
     if (elements !== count)
@@ -141,7 +143,7 @@ function datatypeFor(model: string, name: string, input: TensorObject, expected:
   const own = known(input)
   if (expected === null || !isDatatype(expected.datatype)) {
     if (own !== null && isDatatype(own)) return own
-    throw invalid(`input '${name}': its datatype is not known: give it one, or a typed array`)
+    throw invalid(`input '${name}': its datatype is unknown: give it one, or a typed array`)
   }
   // An array class with several datatypes takes the model's.
   const matches =
@@ -179,7 +181,7 @@ function encode(
         throw invalid(`input '${name}': element ${i} is ${raw[i]}, 0 or 1 was expected for BOOL`)
   const count = raw.byteLength / sizeOf(datatype)
   if (!Number.isInteger(count))
-    throw invalid(`input '${name}': ${raw.byteLength} bytes are no whole number of elements of ${datatype}`)
+    throw invalid(`input '${name}': ${raw.byteLength} bytes are not a whole number of elements of ${datatype}`)
   return { raw, count }
 }
 

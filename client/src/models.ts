@@ -3,10 +3,17 @@
  * writes the types of a server's models; they vanish at run time.
  */
 
-import type { Client, ModelOptions } from './client.js'
 import type { Arrays, Datatype } from './datatypes.js'
 import type { InferResult, Tensor } from './tensor.js'
-import type { InferOptions, Inputs, ModelMetadata, OutputRequest, RegionParameters, RegionTensor } from './types.js'
+import type {
+  InferOptions,
+  Inputs,
+  ModelMetadata,
+  ModelOptions,
+  OutputRequest,
+  RegionParameters,
+  RegionTensor,
+} from './types.js'
 
 /** One element of a list. */
 interface Elements {
@@ -105,10 +112,16 @@ export type ResultOf<M, N extends keyof M> = string extends keyof M
     ? TypedResult<M[N]>
     : never
 
+/** Methods of a client for any model. */
+interface AnyClient {
+  modelReady(model: string, options?: ModelOptions): Promise<boolean>
+  modelMetadata(model: string, options?: ModelOptions): Promise<ModelMetadata>
+  infer(model: string, inputs: Inputs, options?: InferOptions): Promise<InferResult>
+  inferStream(model: string, inputs: Inputs, options?: InferOptions): AsyncGenerator<InferResult, void, undefined>
+}
+
 /** Makes a client's models, each on first access. */
-export function modelsOf<M>(
-  client: Pick<Client, 'modelReady' | 'modelMetadata' | 'infer' | 'inferStream'>,
-): TypedModels<M> {
+export function modelsOf<M>(client: AnyClient): TypedModels<M> {
   const made = new Map<string, OneAnswer<ModelType>>()
   const model = (name: string): OneAnswer<ModelType> => ({
     name,

@@ -1,23 +1,23 @@
 /** Requests of one sequence, which run on one instance of a model with a sequence batcher. */
 
-import type { Client } from './client.js'
 import { check, checkMembers, NAME, OBJECT, SEQUENCE } from './check.js'
 import { invalid } from './errors.js'
 import type { AnyModels, InferName, InputsOf, OptionsOf, ResultOf } from './models.js'
 
+/** A client of these models, to which a sequence sends its requests. */
+interface Inferring<M> {
+  infer<N extends InferName<M>>(model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>): Promise<ResultOf<M, N>>
+}
+
 export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
   /** Correlation id at the server. */
   readonly id: number | bigint | string
-  readonly #client: Pick<Client<M>, 'infer'>
+  readonly #client: Inferring<M>
   readonly #model: N
   readonly #version: string | number
   #state: 'new' | 'open' | 'ended' = 'new'
 
-  constructor(
-    client: Pick<Client<M>, 'infer'>,
-    model: N,
-    options: { id?: number | bigint | string; version?: string | number },
-  ) {
+  constructor(client: Inferring<M>, model: N, options: { id?: number | bigint | string; version?: string | number }) {
     check('model', model, NAME)
     checkMembers('options', options, SEQUENCE)
     const { id = freshId(), version = '' } = options

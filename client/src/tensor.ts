@@ -56,7 +56,7 @@ export class Tensor {
     if (this.datatype === 'FP16') return float16.decode(this.as('FP16'))
     if (this.datatype === 'BF16') return bfloat16.decode(this.as('BF16'))
     if (this.datatype === 'FP32') return this.as('FP32')
-    if (this.datatype === 'BYTES') throw invalid(`output '${this.name}' is BYTES, which are no numbers`)
+    if (this.datatype === 'BYTES') throw invalid(`output '${this.name}' is BYTES, whose elements are not numbers`)
     return Float64Array.from(this.data as ArrayLike<number | bigint>, Number)
   }
 
@@ -112,7 +112,7 @@ export class InferResult {
     const names = this.outputs.map((output) => output.name).join(', ')
     throw new ClientError(
       'NOT_FOUND',
-      `there is no output '${name}' in the answer of '${this.model}', which has ${names === '' ? 'none' : names}`,
+      `there is no output '${name}' in the response of '${this.model}', which has ${names === '' ? 'none' : names}`,
     )
   }
 }

@@ -86,7 +86,7 @@ function read<A, T>(call: Call, answer: unknown, reading: (answer: A) => T): T {
   try {
     return reading(answer as A)
   } catch (error) {
-    throw call.error('PROTOCOL', `the answer has another form: ${textOf(error)}`, { cause: error })
+    throw call.error('PROTOCOL', `the response has an unexpected form: ${textOf(error)}`, { cause: error })
   }
 }
 

@@ -66,6 +66,11 @@ export interface CallOptions {
   headers?: Readonly<Record<string, string>>
 }
 
+/** Version of the model; the greatest ready one by default. */
+export interface ModelOptions extends CallOptions {
+  version?: string | number
+}
+
 export interface SequencePart {
   /** Neither 0 nor empty. */
   id: number | bigint | string

@@ -42,7 +42,9 @@ export const GROUPS = [
       ['docs/deploy/README.md', 'deploy.html'],
       ['docs/systemd.md', 'systemd.html'],
       ['docs/security.md', 'security.html'],
-      ['SECURITY.md', 'who-may-do-what.html', 'Who may do what'],
+      ['docs/security/permissions.md', 'who-may-do-what.html'],
+      ['docs/security/vulnerabilities.md', 'known-vulnerabilities.html'],
+      ['SECURITY.md', 'security-policy.html', 'Reports of vulnerabilities'],
       ['docs/errors.md', 'errors.html'],
     ],
   },
@@ -65,6 +67,9 @@ export const GROUPS = [
       ['ARCHITECTURE.md', 'architecture.html'],
       ['docs/internals/where.md', 'inside/where.html', 'Where is the code that …'],
       ['docs/internals/words.md', 'inside/words.html'],
+      ['docs/internals/suites.md', 'inside/suites.html'],
+      ['docs/internals/counts.md', 'inside/counts.html'],
+      ['docs/internals/releasing.md', 'inside/releasing.html'],
       ['docs/decisions/README.md', 'decisions/index.html', 'Decisions'],
       ['bench/README.md', 'benchmarks.html', 'Benchmarks'],
       ['bench/results/full.md', 'benchmarks-results.html', 'Results of the benchmarks'],
@@ -76,6 +81,7 @@ export const GROUPS = [
 /** Folders whose pages are published beside their index, and are neither in the navigation nor in the search. */
 export const FOLDERS = [
   ['docs/spec', 'contract'],
+  ['docs/compat', 'compat'],
   ['docs/decisions', 'decisions'],
 ]
 

@@ -92,6 +92,9 @@ mod limits;
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/table/paths.rs"]
 mod paths;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/watched_file.rs"]
+mod watched_file;
 // A TLS connection without its socket.
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/machine.rs"]

@@ -110,7 +110,7 @@ fn give(machine: &mut Machine, mut bytes: &[u8]) -> Result<Vec<u8>, Error> {
         let room = machine.room(1000);
         assert!(room.len() <= BUFFER_BYTES);
         if room.is_empty() {
-            return Err(Error::General("a message that has no end".into()));
+            return Err(Error::General("a message without an end".into()));
         }
         let n = room.len().min(bytes.len());
         room[..n].copy_from_slice(&bytes[..n]);

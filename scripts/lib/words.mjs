@@ -1,4 +1,4 @@
-/** Finds comments, lines and names that a newcomer cannot read: CONTRIBUTING.md, "Counts", has the rules. */
+/** Finds comments, lines and names that a newcomer cannot read: docs/internals/counts.md has the rules. */
 
 export const COLUMNS_MAX = 120
 /** A type name that more modules define than this says nothing about its type. */
@@ -9,6 +9,9 @@ const DOC_OPENINGS =
   /^(?:What|Whatever|Whoever|Whose|Whom|Of|As|That|Those|Them|Not|Nor|None|It|Its|They|Same|Also)\b(?!-)/
 /** Openings of any other comment that stand for a noun. */
 const OPENINGS = /^(?:What|Whatever|Whoever|Whose|Whom|Of|Those)\b(?!-)/
+
+/** Whether a text begins like a fragment. */
+export const isFragment = (text) => DOC_OPENINGS.test(text) && !text.endsWith('?')
 
 const COMMENT = /^\s*(\/\/\/|\/\/!|\/\/|\/\*\*)\s?(.*)/
 
@@ -36,7 +39,7 @@ const TOKEN = new RegExp(String.raw`//.*|/\*[^]*?\*/|${PATTERN.source}|(['"])(?:
 const TEMPLATE = /(?:[^`\\$]|\\[^]|\$(?!\{))*(?:`|\$\{)/y
 
 /** Strings, patterns and parts of templates in a text of JavaScript or TypeScript. */
-function literals(text) {
+export function literals(text) {
   const found = []
   /** For each open brace, whether it interrupts a template. */
   const open = []

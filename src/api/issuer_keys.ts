@@ -66,7 +66,10 @@ export async function followIssuerKeys(core: Core, url: string, logger: Logger):
       const reason = cause instanceof Error ? `${message} (${cause.message})` : message
       // Repeated every few seconds, and logged once.
       if (reason !== failure)
-        logger.error(`the keys of the issuer can not be fetched from ${url}: ${reason}; those that are here stay`)
+        logger.error(
+          `the keys of the issuer can not be fetched from ${url}: ${reason}; the keys that were ` +
+            `fetched before stay in use`,
+        )
       failure = reason
     } finally {
       busy = false

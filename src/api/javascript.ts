@@ -120,7 +120,7 @@ export function workerHost(
     const frames = await stackOf(worker).catch(() => null)
     const what =
       frames === null
-        ? ' runs no JavaScript: it waits for a promise, or for native code'
+        ? ' does not run JavaScript now: it waits for a promise or for native code'
         : ` runs:\n${frames.join('\n')}`
     log('warning', `${names.get(worker) ?? ''}${what}`)
   }

@@ -306,7 +306,7 @@ export async function startServer(
     }
     unusable = asServerError(error)
     core.setServerState('failed')
-    const text = 'the server stays up and is neither live nor ready, as --exit-on-error=false asks'
+    const text = 'the server stays up and is neither live nor ready (--exit-on-error=false)'
     logger.error(`${text}: ${unusable.message}`)
   }
   isLoading = false

@@ -94,7 +94,7 @@ function inferDatatype(place: string, data: TensorData): string {
   if (Array.isArray(data)) {
     const [first] = data as readonly unknown[]
     if (typeof first === 'number' || typeof first === 'bigint') {
-      const advice = 'such as an Int32Array for INT32: a plain array does not say their datatype'
+      const advice = 'such as an Int32Array for INT32, because a plain array has no datatype'
       throw wrong(place, `a typed array where it has numbers, ${advice}`, data)
     }
     return typeof first === 'boolean' ? 'BOOL' : 'BYTES'
@@ -109,7 +109,7 @@ function encode(place: string, datatype: string, data: TensorData): Buffer {
     const type = DATATYPES.get(datatype)?.array ?? null
     // Raw bytes may have any datatype; another array must match it.
     if (!(view instanceof Uint8Array) && !(type !== null && view instanceof type)) {
-      throw new ServerError('INVALID_ARG', `${place} is a ${className(view)}, which does not hold datatype ${datatype}`)
+      throw new ServerError('INVALID_ARG', `${place} is a ${className(view)}, which cannot hold datatype ${datatype}`)
     }
     const wrongAt = datatype === 'BOOL' && view instanceof Uint8Array ? notBool(view) : -1
     if (wrongAt >= 0) throw wrong(`${place}[${wrongAt}]`, '0 or 1, as its datatype is BOOL', view[wrongAt])

@@ -59,19 +59,19 @@ export function assignSockets(
     const socket = describe(fd)
     const where = socket.port === 0 ? socket.family : `port ${socket.port}`
     const quotedName = name === '' ? 'without a name' : `'${name}'`
-    const what = `socket ${fd} that the service manager gave (${quotedName}, ${where})`
+    const what = `socket ${fd} from the service manager (${quotedName}, ${where})`
     const byName = SERVICES.find(([service]) => service === name)
     const hasPort = (service: (typeof SERVICES)[number][0]): boolean =>
       socket.port !== 0 && settings[service]?.port === socket.port && !isUnix(settings[service].address)
     const found = byName ?? SERVICES.find(([service]) => hasPort(service))
     if (!socket.isStream || !socket.isListening || socket.port === 0) {
       throw new OptionError(
-        `${what} can not be served: it has to be a TCP socket over IPv4 or IPv6 that listens (ListenStream=PORT)`,
+        `${what} cannot be used: the server needs a listening TCP socket over IPv4 or IPv6 (ListenStream=PORT)`,
       )
     }
     if (found === undefined) {
       throw new OptionError(
-        `${what} is for no service: name it (FileDescriptorName=) http, grpc or metrics, or give it the port ` +
+        `${what} belongs to no service: name it (FileDescriptorName=) http, grpc or metrics, or give it the port ` +
           'of --http-port, --grpc-port or --metrics-port',
       )
     }

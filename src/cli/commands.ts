@@ -2,7 +2,7 @@
  * Table of the commands of `nereid` other than serving. The dispatcher, `--help`, the man page and shell completion are
  * made from it.
  *
- * The code of a command is in `src/commands/<name>/`. A command is the first argument, spelled exactly as here;
+ * The code of a command is in `src/tools/<name>/`. A command is the first argument, spelled exactly as here;
  * anything else is a flag of the server, as for `tritonserver`.
  */
 
@@ -45,7 +45,7 @@ export interface CommandModule {
 const HEADER: CommandOption = {
   name: 'header',
   value: 'name: value',
-  meaning: 'Sent with every request to the server.',
+  meaning: 'Header to send with every request to the server.',
 }
 
 export const COMMANDS: readonly Command[] = [
@@ -58,17 +58,17 @@ export const COMMANDS: readonly Command[] = [
     options: [
       {
         name: 'load',
-        meaning: 'Load the models once, as a server does, and print the mistakes that only a load shows.',
+        meaning: 'Load the models once, as a server does, and print the mistakes that only loading can find.',
       },
       {
         name: 'format',
         value: 'text|json|github',
-        meaning: 'Form of the output; github prints annotations for GitHub Actions.',
+        meaning: 'Format of the output; github prints annotations for GitHub Actions.',
       },
     ],
     takesFlags: true,
     files: ['.pbtxt'],
-    load: () => import('../commands/check/index.js'),
+    load: () => import('../tools/check/index.js'),
   },
   {
     name: 'init',
@@ -83,7 +83,7 @@ export const COMMANDS: readonly Command[] = [
         name: 'name',
         value: 'name',
         meaning:
-          'Name of the model. Default: that of the file or, where it says nothing (model.onnx, model.txt, ' +
+          'Name of the model. Default: the name of the file or, if that is a common one (model.onnx, model.txt, ' +
           'saved_model.pb, 1), of the directory above.',
       },
       {
@@ -96,9 +96,9 @@ export const COMMANDS: readonly Command[] = [
         value: 'rows',
         isValueOptional: true,
         meaning:
-          'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which ' +
-          'always batch; the first dimension of all inputs and outputs is the batch then. Default: batches if rows ' +
-          'are independent and gain, which is tried.',
+          'Run requests together in batches of up to ROWS rows: 4 by default, 4096 for trees, which always batch. ' +
+          'The first dimension of all inputs and outputs is the batch. Without this option, a short trial ' +
+          'decides: it batches if rows are independent and batches are faster.',
       },
       {
         name: 'file',
@@ -113,18 +113,19 @@ export const COMMANDS: readonly Command[] = [
       },
       { name: 'python', meaning: 'Write a Python model to start from, called NAME.' },
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
-      { name: 'force', meaning: 'Replace existing files. The file of another model is named, and stays.' },
+      { name: 'force', meaning: 'Replace existing files. Files of another model are reported and stay.' },
     ],
     files: INIT_ENDS,
-    load: () => import('../commands/init/index.js'),
+    load: () => import('../tools/init/index.js'),
   },
   {
     name: 'optimize',
     usage: 'MODEL [options]',
     meaning:
-      'Make an int8 model of an ONNX or text model, and compare the two. MODEL is in a repository. Int8 is made by ' +
-      'onnxruntime.quantization of NEREID_PYTHON or python3. Both run in a server; the output has the cosine of ' +
-      'their outputs, changes of ranks, CPU, rate and memory. A model that differs too much is not written.',
+      'Make an int8 model of an ONNX or text model, and compare the two. MODEL is in a repository. NEREID_PYTHON ' +
+      'or python3 needs onnxruntime, which makes it. Both models run in a server; the output compares them: ' +
+      'cosine of the outputs, changes of ranks, CPU, rate and memory. A model that differs too much is not ' +
+      'written.',
     options: [
       {
         name: 'out',
@@ -136,20 +137,21 @@ export const COMMANDS: readonly Command[] = [
         value: 'path',
         meaning:
           'Requests to compare with: JSON as in POST /v2/models/NAME/infer (an array, or one in a line), the trace ' +
-          'of a server with level=TENSORS, or lines of text for a text model. Default: generated ones, which say less.',
+          'of a server with level=TENSORS, or lines of text for a text model. Default: generated requests, which ' +
+          'are less conclusive.',
       },
       {
         name: 'method',
         value: 'dynamic|static',
         meaning:
-          'Where the ranges of values are from: each run, or a calibration with the inputs. Default: static for ' +
-          'graphs with convolutions, dynamic for others.',
+          'How to find the ranges of values: in each run (dynamic), or by a calibration with the inputs (static). ' +
+          'Default: static for graphs with convolutions, dynamic for others.',
       },
       {
         name: 'exclude',
         value: 'nodes',
         meaning:
-          'Nodes that stay as they are, by name: patterns with * and ?, joined by commas. May be given several times.',
+          'Names of nodes that are not converted: patterns with * and ?, joined by commas. May be given several times.',
       },
       {
         name: 'per-tensor',
@@ -161,7 +163,7 @@ export const COMMANDS: readonly Command[] = [
       },
       { name: 'force', meaning: 'Replace existing files.' },
     ],
-    load: () => import('../commands/optimize/index.js'),
+    load: () => import('../tools/optimize/index.js'),
   },
   {
     name: 'new',
@@ -183,20 +185,20 @@ export const COMMANDS: readonly Command[] = [
           'Directory for the result, created if it is missing. Default: models, for a model; the current one, for a ' +
           'backend.',
       },
-      { name: 'force', meaning: 'Replace existing files. The file of another model is named, and stays.' },
+      { name: 'force', meaning: 'Replace existing files. Files of another model are reported and stay.' },
     ],
     words: () => ['model', 'backend'],
-    load: () => import('../commands/new/index.js'),
+    load: () => import('../tools/new/index.js'),
   },
   {
     name: 'dev',
     usage: 'REPOSITORY [options]',
     meaning:
       'Serve a model repository on this machine and load a model again when one of its files is saved. While the ' +
-      'newest files of a model do not load, the terminal and the answers have the error. Takes the options of a ' +
+      'saved files of a model fail to load, the terminal and the responses show the error. Takes the options of a ' +
       'server; HTTP and gRPC listen to 127.0.0.1 by default.',
     takesFlags: true,
-    load: () => import('../commands/dev/index.js'),
+    load: () => import('../tools/dev/index.js'),
   },
   {
     name: 'doctor',
@@ -206,10 +208,10 @@ export const COMMANDS: readonly Command[] = [
       'Reads repositories, command lines, docker run, Dockerfiles, compose files and Kubernetes manifests.',
     options: [
       { name: 'image', value: 'name', meaning: 'Image of Nereid to put into the files.' },
-      { name: 'format', value: 'text|json', meaning: 'How it is printed.' },
+      { name: 'format', value: 'text|json', meaning: 'Format of the output.' },
     ],
     files: ['.yaml', '.yml', '.sh', 'Dockerfile'],
-    load: () => import('../commands/doctor/index.js'),
+    load: () => import('../tools/doctor/index.js'),
   },
   {
     name: 'gpu',
@@ -217,9 +219,9 @@ export const COMMANDS: readonly Command[] = [
     meaning:
       'Print what this machine has for models on GPUs (driver, devices, CUDA, TensorRT), what is missing, ' +
       'and the commands that install it. Starts no server, but takes its options.',
-    options: [{ name: 'json', meaning: 'Print it as JSON.' }],
+    options: [{ name: 'json', meaning: 'Print JSON.' }],
     takesFlags: true,
-    load: () => import('../commands/gpu/index.js'),
+    load: () => import('../tools/gpu/index.js'),
   },
   {
     name: 'config',
@@ -228,9 +230,9 @@ export const COMMANDS: readonly Command[] = [
       'Print every effective option of a server and its source: the command line, a variable, a line of the ' +
       'file of --config, or nothing. The output is such a file, with masked secrets. Starts no server, but ' +
       'takes its options.',
-    options: [{ name: 'format', value: 'text|json', meaning: 'How it is printed.' }],
+    options: [{ name: 'format', value: 'text|json', meaning: 'Format of the output.' }],
     takesFlags: true,
-    load: () => import('../commands/config/index.js'),
+    load: () => import('../tools/config/index.js'),
   },
   {
     name: 'gen',
@@ -263,7 +265,7 @@ export const COMMANDS: readonly Command[] = [
       HEADER,
     ],
     words: () => ['ts'],
-    load: () => import('../commands/gen/index.js'),
+    load: () => import('../tools/gen/index.js'),
   },
   {
     name: 'why',
@@ -279,14 +281,17 @@ export const COMMANDS: readonly Command[] = [
         value: 'id',
         meaning: 'Explain the requests with this id that the server keeps, those of MODEL or all.',
       },
-      { name: 'version', value: 'version', meaning: 'Version of the model. Default: the one that answers.' },
+      {
+        name: 'version',
+        value: 'version',
+        meaning: 'Version of the model. Default: the version that requests without one use.',
+      },
       {
         name: 'simulate',
         value: 'name=number,...',
-        meaning:
-          'What the last requests would have met with other settings: instances, delay_us, max_batch_size or threads.',
+        meaning: 'Replay the last requests with other settings: instances, delay_us, max_batch_size or threads.',
       },
-      { name: 'json', meaning: 'Print the JSON of the server.' },
+      { name: 'json', meaning: 'Print the response of the server as JSON.' },
       HEADER,
     ],
     load: () => import('../tools/why/index.js'),
@@ -301,7 +306,11 @@ export const COMMANDS: readonly Command[] = [
       'NEREID_KEY.',
     options: [
       { name: 'model', value: 'name', meaning: 'Default: the only model of the server that is ready.' },
-      { name: 'version', value: 'version', meaning: 'Version of the model. Default: the one that answers.' },
+      {
+        name: 'version',
+        value: 'version',
+        meaning: 'Version of the model. Default: the version that requests without one use.',
+      },
       { name: 'protocol', value: 'http|grpc', meaning: 'Protocol of a URL that is HOST:PORT. Default: http.' },
       {
         name: 'endpoint',
@@ -319,10 +328,14 @@ export const COMMANDS: readonly Command[] = [
         name: 'rate',
         value: 'n',
         meaning:
-          'Requests that are due in a second, instead of a concurrency, in the same forms. Latency counts from when ' +
-          'a request was due.',
+          'Requests per second to send, instead of a concurrency, in the same forms. Latency counts from the time ' +
+          'at which a request was due.',
       },
-      { name: 'arrivals', value: 'constant|poisson', meaning: 'When they are due. Default: poisson.' },
+      {
+        name: 'arrivals',
+        value: 'constant|poisson',
+        meaning: 'Distribution of the times at which requests are due. Default: poisson.',
+      },
       {
         name: 'goal',
         value: 'limit',
@@ -331,30 +344,43 @@ export const COMMANDS: readonly Command[] = [
       {
         name: 'seconds',
         value: 'n',
-        meaning: 'Seconds of a measurement. Default: 5; for two servers 1, for each of the pairs.',
+        meaning: 'Seconds of a measurement. Default: 5; with two servers, 1 for each run.',
       },
-      { name: 'warmup', value: 'n', meaning: 'Seconds before it that are not counted. Default: 0.5.' },
-      { name: 'requests', value: 'n', meaning: 'Requests after which a measurement ends, which has no warm-up then.' },
+      { name: 'warmup', value: 'n', meaning: 'Seconds of warm-up before each measurement. Default: 0.5.' },
+      {
+        name: 'requests',
+        value: 'n',
+        meaning: 'Number of requests after which a measurement ends; there is no warm-up then.',
+      },
       {
         name: 'stop-within',
         value: 'percent',
         meaning:
-          'Measure until three windows in a row agree so well in rate and latency, ten at most, and print those three.',
+          'Measure, at most ten times, until three measurements in a row differ by at most so many percent in ' +
+          'rate and latency; print those three.',
       },
       {
         name: 'percentile',
         value: 'percent',
-        meaning: 'Latency that must agree, instead of the mean, and a column of its own: 1 to 99.9.',
+        meaning: 'Percentile of latency to compare instead of the mean, 1 to 99.9. It gets a column of its own.',
       },
       { name: 'pairs', value: 'n', meaning: 'Runs of each of two servers. Default, and at least: 10.' },
       {
         name: 'timeout',
         value: 'seconds',
-        meaning: 'After which a connection, or a request without a response, has failed. Default: 30.',
+        meaning: 'Seconds after which a connection attempt, or a request without a response, fails. Default: 30.',
       },
-      { name: 'connections', value: 'n', meaning: 'Connections. Default: one per request in flight, of gRPC per six.' },
+      {
+        name: 'connections',
+        value: 'n',
+        meaning: 'Number of connections. Default: one for each request in flight; over gRPC, one for six.',
+      },
       { name: 'shape', value: 'input:dims', meaning: 'Shape of an input, such as image:3,224,224. May be repeated.' },
-      { name: 'batch', value: 'rows', meaning: 'Rows of a request; texts of embeddings, documents of rerank.' },
+      {
+        name: 'batch',
+        value: 'rows',
+        meaning: 'Rows of a request; for embeddings its texts, for rerank its documents.',
+      },
       {
         name: 'data',
         value: 'source',
@@ -362,28 +388,36 @@ export const COMMANDS: readonly Command[] = [
           "Values of the inputs: random (the default), zero, or the path of perf_analyzer's JSON, of a directory " +
           'with a file for each input, or of lines of text. May be repeated.',
       },
-      { name: 'text-words', value: 'mean[,deviation]', meaning: 'Words of generated texts. Default: 30,10.' },
+      {
+        name: 'text-words',
+        value: 'mean[,deviation]',
+        meaning: 'Number of words of generated texts: mean and deviation. Default: 30,10.',
+      },
       { name: 'request-parameter', value: 'name:value:type', meaning: 'Parameter of each request. May be repeated.' },
       {
         name: 'shared-memory',
         value: 'system|none',
         isValueOptional: true,
-        meaning: 'Put tensors into system shared memory, of a server on this machine.',
+        meaning: 'Send tensors in system shared memory; the server must run on this machine.',
       },
-      { name: 'tensors', value: 'binary|json', meaning: 'Form of tensors over HTTP. Default: binary.' },
-      { name: 'seed', value: 'n', meaning: 'Of random values and arrivals. Default: 1.' },
+      { name: 'tensors', value: 'binary|json', meaning: 'Format of tensors over HTTP. Default: binary.' },
+      { name: 'seed', value: 'n', meaning: 'Seed of random values and arrivals. Default: 1.' },
       { name: 'csv', value: 'path', meaning: "Write the results with perf_analyzer's columns." },
       {
         name: 'json',
         value: 'path',
         isValueOptional: true,
-        meaning: 'Write all figures as JSON; without a path print them.',
+        meaning: 'Write all figures as JSON to this file; without a path, print them.',
       },
       { name: 'report', value: 'path', meaning: 'Write an HTML page with curves.' },
-      { name: 'tls-ca', value: 'path', meaning: 'Certificates that sign the one of the server, as PEM.' },
+      {
+        name: 'tls-ca',
+        value: 'path',
+        meaning: 'Certificates of the authority that signs the one of the server, as PEM.',
+      },
       { name: 'tls-cert', value: 'path', meaning: 'Certificate of the client, as PEM.' },
-      { name: 'tls-key', value: 'path', meaning: 'Its key, as PEM.' },
-      { ...HEADER, meaning: 'Sent with every request. May be repeated.' },
+      { name: 'tls-key', value: 'path', meaning: 'Key of the certificate of the client, as PEM.' },
+      { ...HEADER, meaning: 'Header to send with every request. May be repeated.' },
     ],
     load: () => import('../tools/bench/index.js'),
   },
@@ -399,42 +433,42 @@ export const COMMANDS: readonly Command[] = [
         name: 'scope',
         value: 'verbs[:models]',
         meaning:
-          'What the key may do, such as inference,metadata:resnet* or all, or all:read for reading alone. ' +
+          'Permissions of the key, such as inference,metadata:resnet* or all; all:read permits only reading. ' +
           'May be given several times.',
       },
       {
         name: 'expires',
         value: 'time',
-        meaning: 'When the key ends: 2027-01-31, 2027-01-31T12:00:00Z, or 90d from now.',
+        meaning: 'Time at which the key expires: 2027-01-31, 2027-01-31T12:00:00Z, or 90d from now.',
       },
-      { name: 'concurrency', value: 'count', meaning: 'Requests of the key in flight at once.' },
-      { name: 'requests-per-second', value: 'count', meaning: 'Requests of the key in a second.' },
+      { name: 'concurrency', value: 'count', meaning: 'Maximum number of requests of the key in flight.' },
+      { name: 'requests-per-second', value: 'count', meaning: 'Maximum number of requests of the key per second.' },
       {
         name: 'burst',
         value: 'count',
-        meaning: 'Requests that may arrive at once. Default: the requests in a second.',
+        meaning: 'Maximum number of requests that may arrive at the same moment. Default: the number per second.',
       },
-      { name: 'bytes-per-second', value: 'count', meaning: 'Bytes of requests of the key in a second.' },
+      { name: 'bytes-per-second', value: 'count', meaning: 'Maximum bytes of requests of the key per second.' },
       { name: 'hash', meaning: 'Read the key from stdin instead of making one.' },
     ],
     files: ['.json'],
-    load: () => import('../commands/key/index.js'),
+    load: () => import('../tools/key/index.js'),
   },
   {
     name: 'completion',
     usage: '(bash | zsh | fish)',
     meaning:
-      'Print a script that completes commands, options and their values in a shell; its comments name the ' +
-      'place where the shell looks for it.',
+      'Print a script that completes commands, options and their values in a shell; its comments name the file in ' +
+      'which the shell looks for it.',
     words: () => ['bash', 'zsh', 'fish'],
-    load: () => import('../commands/completion/index.js'),
+    load: () => import('../tools/completion/index.js'),
   },
   {
     name: 'help',
     usage: '[TOPIC | COMMAND]',
     meaning: 'Print an overview, options of a topic, or a command; all prints every option.',
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
-    load: () => import('../commands/help/index.js'),
+    load: () => import('./help_command.js'),
   },
   { name: 'version', usage: '', meaning: 'Print the version.', load: () => import('./version.js') },
 ]

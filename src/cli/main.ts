@@ -27,10 +27,10 @@ if (named !== undefined) {
   // Arguments after -- belong to another program.
   const own = rest.includes('--') ? rest.slice(0, rest.indexOf('--')) : rest
   process.exitCode = own.some(isHelpFlag)
-    ? await (await import('../commands/help/index.js')).run(program, [named.name])
+    ? await (await import('./help_command.js')).run(program, [named.name])
     : await (await named.load()).run(program, rest)
 } else if (isHelp) {
-  process.exitCode = await (await import('../commands/help/index.js')).run(program, rest)
+  process.exitCode = await (await import('./help_command.js')).run(program, rest)
 } else if (command !== '' && command !== 'serve' && !command.startsWith('-')) {
   process.stderr.write((await import('./unknown.js')).unknownText(program, command))
   process.exitCode = 1

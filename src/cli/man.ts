@@ -11,25 +11,26 @@ const TABLE: readonly Flag[] = FLAGS
 const ENVIRONMENT: readonly [name: string, meaning: string][] = [
   [
     'NEREID_HTTP_PORT and the like',
-    'Values of options: the name in capitals with _ for - behind NEREID_, such as NEREID_CONFIG for ' +
-      '--config; those of a repeatable option on a line each. The command line goes before them, and they go ' +
-      'before the file of --config.',
+    'Values of options: NEREID_ and the name in capitals with _ for -, such as NEREID_CONFIG for --config; a ' +
+      'repeatable option has a value on each line. The command line takes precedence over them, and they take ' +
+      'precedence over the file of --config.',
   ],
-  ['NEREID_PYTHON, VIRTUAL_ENV, CONDA_PREFIX', 'The interpreter of Python models, before those on PATH.'],
-  ['OTEL_*', 'Settings of the exporter of spans, where --trace-config does not say otherwise.'],
-  ['TRITONCACHE_REDIS_USERNAME, TRITONCACHE_REDIS_PASSWORD', 'Who asks the Redis of --cache-config.'],
-  ['TRITON_SERVER_ESCAPE_LOG_MESSAGES', '0 leaves control characters in log messages as they are.'],
-  ['NOTIFY_SOCKET, WATCHDOG_USEC', 'Where systemd wants to hear that the server is ready, stops, and is alive.'],
+  ['NEREID_PYTHON, VIRTUAL_ENV, CONDA_PREFIX', 'The interpreter of Python models, instead of python3 on PATH.'],
+  ['OTEL_*', 'Settings of the exporter of spans; --trace-config takes precedence.'],
+  ['TRITONCACHE_REDIS_USERNAME, TRITONCACHE_REDIS_PASSWORD', 'User name and password for the Redis of --cache-config.'],
+  ['TRITON_SERVER_ESCAPE_LOG_MESSAGES', '0 writes control characters in log messages unescaped.'],
+  ['NOTIFY_SOCKET, WATCHDOG_USEC', 'Socket for messages to systemd: that the server is ready, stopping and alive.'],
   [
     'LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES',
-    'Sockets that systemd opened: named http, grpc or metrics, or else known by the ports of the options.',
+    'Sockets that systemd opened. Their names are http, grpc or metrics; a socket without such a name is ' +
+      'recognised by its port.',
   ],
 ]
 
 const EXAMPLES: readonly [command: string, meaning: string][] = [
-  ['nereid init resnet.onnx', 'Make a model repository of a model, and print a request to it.'],
+  ['nereid init resnet.onnx', 'Make a model repository from a model, and print a request to it.'],
   ['nereid --model-repository=models', 'Serve it: HTTP on port 8000, gRPC on 8001, metrics on 8002.'],
-  ['nereid config', 'Print every option and where it is said.'],
+  ['nereid config', 'Print every option and its source.'],
   ['nereid check models', 'Print the mistakes of its configurations.'],
 ]
 
@@ -52,8 +53,8 @@ export function manPage(): string {
     ),
     '.PP',
     ...text(
-      'Options are written --name=value or --name value; booleans take true, false, on, off, 1 or 0. A ' +
-        'beginning of a name that fits one option only stands for it.',
+      'Options are written --name=value or --name value; booleans take true, false, on, off, 1 or 0. A name may ' +
+        'be shortened as long as it fits only one option.',
     ),
     '.SH COMMANDS',
   ]
@@ -68,7 +69,7 @@ export function manPage(): string {
       }
       lines.push('.RE')
     }
-    if (takesFlags === true) lines.push('.RS', '.PP', 'It takes the options below, too.', '.RE')
+    if (takesFlags === true) lines.push('.RS', '.PP', 'It also takes the options below.', '.RE')
   }
   lines.push('.SH OPTIONS')
   for (const group of GROUPS) {
@@ -85,19 +86,19 @@ export function manPage(): string {
   lines.push(
     '.SH SIGNALS',
     ...text(
-      'SIGTERM and SIGINT end the server: it is not ready at once, after SIGTERM answers new requests for ' +
-        '--exit-grace-secs, answers the requests in flight for up to ' +
-        '--exit-timeout-secs, and ends. A second signal ends it at once.',
+      'SIGTERM and SIGINT end the server: it reports not ready at once; after SIGTERM it accepts new requests for ' +
+        '--exit-grace-secs; it completes requests in flight for up to --exit-timeout-secs, and ends. A second ' +
+        'signal ends it at once.',
     ),
     '.SH EXIT STATUS',
     '.TP',
     '.B 0',
-    ...text('All requests were answered; of a command, it did what it was asked and found nothing wrong.'),
+    ...text('The server completed all requests; a command succeeded and found no mistakes.'),
     '.TP',
     '.B 1',
     ...text(
-      'The command line or a model was wrong, a port was taken, or requests were left when the time was up. ' +
-        'Of --help too, as scripts expect of tritonserver; nereid --help ends with 0.',
+      'The command line or a model is wrong, a port is taken, or requests were left after --exit-timeout-secs. ' +
+        'tritonserver --help returns it too, as scripts expect; nereid --help returns 0.',
     ),
     '.SH EXAMPLES',
   )

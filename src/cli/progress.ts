@@ -55,7 +55,7 @@ export class SlowLoads {
         this.#info(
           event.phase === 'ready'
             ? `loaded ${key} in ${seconds.toFixed(1)} s`
-            : `gave up loading ${key} after ${seconds.toFixed(1)} s`,
+            : `stopped waiting for ${key} after ${seconds.toFixed(1)} s`,
         )
     }
   }

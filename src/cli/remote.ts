@@ -20,7 +20,7 @@ export interface Remote {
  */
 export function remoteOf(url: string, header: string | null): Remote {
   if (!/^https?:\/\//.test(url))
-    throw new CommandError(`--url is that of the HTTP port, http://… or https://…, not '${url}'`)
+    throw new CommandError(`--url is the URL of the HTTP port, http://… or https://…, not '${url}'`)
   const headers = headersWithKey(header === null ? [] : [headerOf(header)])
   return { url: url.replace(/\/+$/, ''), headers: Object.fromEntries(headers) }
 }
@@ -82,13 +82,13 @@ export async function ask({ url, headers }: Remote, path: string, question: Ques
     const isKeyMissing =
       status === 401 && !Object.keys(headers).some((name) => /^(?:authorization|x-api-key)$/i.test(name))
     const error = errorOf(text)
-    const advice = isKeyMissing ? '; the variable NEREID_KEY gives this command one' : advise(status, error)
+    const advice = isKeyMissing ? '; set the variable NEREID_KEY to a key' : advise(status, error)
     throw new CommandError(`${where}: ${status} ${error ?? text.slice(0, 200)}${advice}`)
   }
   try {
     return JSON.parse(text)
   } catch {
-    throw new CommandError(`${where}: the answer is no JSON`)
+    throw new CommandError(`${where}: the response is not JSON`)
   }
 }
 
@@ -97,7 +97,7 @@ async function read(answer: Response): Promise<string> {
   let length = 0
   for await (const part of answer.body ?? []) {
     length += part.length
-    if (length > ANSWER_BYTES_MAX) throw new CommandError(`the answer has more than ${ANSWER_BYTES_MAX} bytes`)
+    if (length > ANSWER_BYTES_MAX) throw new CommandError(`the response has more than ${ANSWER_BYTES_MAX} bytes`)
     parts.push(part)
   }
   return Buffer.concat(parts).toString()

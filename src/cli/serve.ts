@@ -63,7 +63,7 @@ export async function serve(
     resolved.settings.development = develop !== null
     if (sockets === null)
       resolved.warnings.push(
-        'Warning: the service manager gave its sockets to another process (LISTEN_PID); start node itself, ' +
+        'Warning: the service manager passed its sockets to another process (LISTEN_PID); start node itself, ' +
           'without a shell or npx between',
       )
     else assignSockets(sockets, describeSocket, resolved)
@@ -104,7 +104,7 @@ export async function serve(
   }
   if (resolved.inactive.length > 0) {
     const names = resolved.inactive.map((name) => `--${name}`).join(', ')
-    logger.warning(`accepted and not active in this release: ${names}`)
+    logger.warning(`accepted, without effect in this release: ${names}`)
   }
 
   manager.warn = (message) => logger.warning(message)
@@ -162,7 +162,7 @@ export async function serve(
         process.stderr.write(start.failures.map((line) => `error: ${cleanCell(line)}\n`).join(''))
       return fail('creating server', new ServerError('INTERNAL', text), embedder)
     }
-    if (develop === null) logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
+    if (develop === null) logger.error(`${text}; the loaded models are served (--exit-on-error=false)`)
   }
   // Set before the first port opens: requests arrive while the last one is still being opened.
   signals.serving = true
@@ -193,7 +193,7 @@ export async function serve(
   const lost = exitOnDeviceError ? [server.deviceFailure.then((failure) => ({ failure }))] : []
   const signal = await Promise.race([signals.first, ...lost])
   const failure = typeof signal === 'string' ? null : signal.failure
-  if (failure !== null) logger.error(`${failure}; the process ends, as --exit-on-device-error asks`)
+  if (failure !== null) logger.error(`${failure}; the process ends (--exit-on-device-error)`)
   await endDevelopment?.()
   manager.stopping('Waiting for requests in flight')
   // A person who interrupts the server wants it to end; load balancers need a grace period only after SIGTERM.
@@ -225,7 +225,7 @@ function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
       ? isUnix(address)
         ? address
         : `${address}:${port}`
-      : `port ${port} of socket ${givenFd}, which the service manager gave`
+      : `port ${port} of socket ${givenFd}, from the service manager`
   if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
   if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)
   if (control !== null) logger.info(`Started control service at ${at({ ...control, givenFd: null }, ports.control)}`)
@@ -252,7 +252,7 @@ async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: numb
     graceMs,
     leaving: (ms) =>
       logger.info(
-        `Not ready; still answering requests, also on new connections, for ${ms / 1000} s (--exit-grace-secs)`,
+        `Not ready; still accepting requests, also on new connections, for ${ms / 1000} s (--exit-grace-secs)`,
       ),
     progress: (seconds, inFlight) => logger.info(`Timeout ${seconds}: Found ${inFlight} in-flight inferences`),
   })

@@ -228,7 +228,7 @@ function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
     'server-key': 'the file of its key',
     'root-cert': 'the file of the roots that clients are checked against',
   }[missing]
-  throw badOption(`${service}-${missing}`, `A server that speaks TLS needs ${what}, in PEM.`)
+  throw badOption(`${service}-${missing}`, `A server with TLS needs ${what}, in PEM.`)
 }
 
 function grpcOptions(options: Options): GrpcOptions {
@@ -268,7 +268,8 @@ function keysSettings(options: Options): KeysSettings | null {
       if (value === '')
         throw badOption(flag, 'Tokens of an issuer need --oidc-issuer, --oidc-audience and --oidc-keys.')
     }
-    if (file === '') throw badOption('keys-file', 'What tokens of an issuer may stands in a keys file, under "oidc".')
+    if (file === '')
+      throw badOption('keys-file', 'Tokens of an issuer need a keys file with their permissions, under "oidc".')
     if (claim === '') throw badOption('oidc-scopes', 'The name of a claim is needed.')
   }
   if (file === '') return null
@@ -376,7 +377,7 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
       if (!RESTRICTABLE.has(api))
         throw badOption(
           flag,
-          `unknown restricted ${noun} '${api}' ; there are ` +
+          `unknown restricted ${noun} '${api}' ; valid are ` +
             `${[...RESTRICTABLE].join(', ')}${suggestion(api, RESTRICTABLE)}`,
         )
       if (seen.has(api)) {

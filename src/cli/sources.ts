@@ -20,10 +20,9 @@ const NESTED = /(?:[-?:][ \t]+){100}/
 
 /** Replaces texts of the library that are meant for programmers or lack advice. */
 const WORDS: Readonly<Record<string, string>> = {
-  MULTIPLE_DOCS: 'a second document begins here; a file of options is one',
+  MULTIPLE_DOCS: 'a second document begins here; a file of options must be a single document',
   // Values such as the address :: cause it.
-  BLOCK_AS_IMPLICIT_KEY:
-    'Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes',
+  BLOCK_AS_IMPLICIT_KEY: 'Nested mappings are not allowed in compact mappings; a value with a colon may need quotes',
 }
 
 /** Value of one flag in a variable or in a line of a file. */
@@ -133,7 +132,7 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
   const { contents } = document
   if (contents === null || (library.isScalar(contents) && contents.value === null)) return []
   if (!library.isMap(contents))
-    throw wrong(contents.range?.[0] ?? 0, 'a file of options has lines such as http-port: 8000')
+    throw wrong(contents.range?.[0] ?? 0, 'a file of options must have lines such as http-port: 8000')
 
   /** A scalar as it would be written on the command line; `where` is the fallback position. */
   const scalar = (node: unknown, where: number, name: string): { text: string; at: number } => {
@@ -159,11 +158,11 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
       (one) => one.outside === undefined && (one.name === name || one.aliases?.includes(name) === true),
     )
     if (flag === undefined) {
-      const elsewhere = TABLE.some((one) => one.name === name) ? '; it is not for a file' : suggestion(name, names)
+      const elsewhere = TABLE.some((one) => one.name === name) ? '; a file cannot set it' : suggestion(name, names)
       throw wrong(start, `unrecognized option '${name.slice(0, 100)}'${elsewhere}`)
     }
     const before = lineOf.get(flag.name)
-    if (before !== undefined) throw wrong(start, `${name}: is there already, in line ${before}`)
+    if (before !== undefined) throw wrong(start, `${name}: is already set in line ${before}`)
     const { line } = lines.linePos(start)
     lineOf.set(flag.name, line)
     const texts =
@@ -185,7 +184,7 @@ function textOf(path: string): string {
     )
   } catch (error) {
     if (error instanceof ConfigError) throw badOption('config', error.message)
-    if (error instanceof TypeError) throw badOption('config', `${path} is no text in UTF-8`)
+    if (error instanceof TypeError) throw badOption('config', `${path} is not text in UTF-8`)
     throw error
   }
 }

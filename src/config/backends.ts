@@ -142,8 +142,8 @@ export const BACKENDS: readonly Backend[] = [
     module: 'tensorflow',
     served: 'python',
     note:
-      "the user's `tensorflow` runs SavedModels, whose signature says inputs, outputs and batching; GraphDef " +
-      'is refused, with the command that converts it: [TensorFlow](tensorflow.md)',
+      "the user's `tensorflow` runs SavedModels, whose signature has inputs, outputs and batching; GraphDef is " +
+      'rejected, with the command that converts it: [TensorFlow](tensorflow.md)',
   },
   {
     name: 'tensorrt',
@@ -217,7 +217,7 @@ export const BACKENDS: readonly Backend[] = [
     module: 'openvino',
     served: 'python',
     note:
-      "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has " +
+      "the user's `openvino` runs them; inputs and outputs are read from the file, and batching if it has " +
       'layouts: [OpenVINO](openvino.md)',
   },
   {
@@ -261,7 +261,7 @@ export const BACKENDS: readonly Backend[] = [
       'thread-pool-size',
     ],
     served: 'core',
-    note: "the model's `auto_complete_config` says inputs and outputs: [Python models](python.md)",
+    note: "the model's `auto_complete_config` sets inputs and outputs: [Python models](python.md)",
   },
   {
     name: 'javascript',
@@ -300,7 +300,9 @@ export const BACKENDS: readonly Backend[] = [
     },
     // Files of tokenizers end in .model too, and any text in .txt.
     init: ['xgboost.json', 'xgboost.model', '.ubj', 'model.txt', '.tl'],
-    note: 'trees of XGBoost, LightGBM and treelite; the parameter `model_type` says which file: [Trees](trees.md)',
+    note:
+      'trees of XGBoost, LightGBM and treelite; the parameter `model_type` names the format of the file: ' +
+      '[Trees](trees.md)',
   },
   {
     name: 'ensemble',
@@ -344,7 +346,7 @@ export const BACKENDS: readonly Backend[] = [
     images: ['fastertransformer'],
     served: 'absent',
     note:
-      'FasterTransformer models are not in this release, and nobody maintains that backend; serve the original ' +
+      'FasterTransformer models are not in this release, and that backend is not maintained; serve the original ' +
       'weights with vLLM (backend: "vllm"), or with the model.py of TensorRT-LLM (backend: "python")',
   },
   {

@@ -16,7 +16,7 @@ import { JsonSyntaxError, readJson } from './json_value.js'
 /**
  * The configuration with the five fields of `json`, unchecked.
  *
- * @throws {ConfigError} INTERNAL for invalid JSON, NOT_FOUND for JSON that is no configuration: Triton's classes and
+ * @throws {ConfigError} INTERNAL for invalid JSON, NOT_FOUND for JSON that is not a configuration: Triton's classes and
  * texts
  */
 export function takeCompleted(config: ModelConfig, json: string): ModelConfig {

@@ -133,7 +133,7 @@ function filesHint(files: Listing): string {
   const rule = foreign === undefined ? undefined : OTHERS.find((one) => extension(one.name) === extension(foreign))
   if (foreign === undefined || rule === undefined) return ''
   return (
-    ` '${quoted(foreign)}' is not a name that is looked for: call it '${rule.name}', or name it in the ` +
+    ` '${quoted(foreign)}' is not a name that the backend looks for: call it '${rule.name}', or name it in the ` +
     `configuration: backend: "${rule.backend}" default_model_filename: "${quoted(foreign)}".`
   )
 }

@@ -97,8 +97,8 @@ function check(group: ModelInstanceGroup, config: ModelConfig, devices: Devices)
       throw invalid(`${where} has kind KIND_GPU but no GPUs are available${fallbackHint(config)}`)
     if (devices.missing !== undefined) {
       throw invalid(
-        `${where} has kind KIND_GPU but ${devices.missing}; 'nereid gpu' says what this machine has and what ` +
-          `installs the rest${fallbackHint(config)}`,
+        `${where} has kind KIND_GPU but ${devices.missing}; 'nereid gpu' shows what this machine has and how to ` +
+          `install the rest${fallbackHint(config)}`,
       )
     }
     const unknown = group.gpus.find((id) => !devices.gpus.includes(id))

@@ -69,7 +69,7 @@ class Reader {
 
   private checkNumber(number: string): string {
     if (/^-?0[0-9x]/.test(number) && !/[.eE]/.test(number))
-      this.fail(`octal and hex numbers are no JSON: ${quoted(number)}`)
+      this.fail(`octal and hex numbers are not JSON: ${quoted(number)}`)
     if (!/^-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(number))
       this.fail(`not a number: ${quoted(number)}`)
     return number

@@ -38,7 +38,8 @@ export function fileHint(path: string): string {
       '--model-repository=models'
     )
   return (
-    `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: ${init()} ` +
+    `; '${quoted(path)}' is not a directory, and a repository is a directory with a directory for each model: ` +
+    `${init()} ` +
     'MODEL.onnx makes it'
   )
 }
@@ -47,18 +48,18 @@ export function fileHint(path: string): string {
 export function absentHint(path: string): string {
   const isDirectory = (one: string): boolean => statIfAny(one)?.isDirectory() === true
   if (path.startsWith('--'))
-    return `; --model-repository takes what stands behind it for its value: --model-repository=PATH ${shellWord(path)}`
+    return `; --model-repository uses the next word as its value: --model-repository=PATH ${shellWord(path)}`
   const [, cloud] = /^(s3|gs|as)(?::|\/\/)/.exec(path) ?? []
   if (cloud !== undefined) return `; a repository in a cloud is written ${cloud}://…`
   if (/^~(?:\/|$)/.test(path))
-    return `; ~ stays as it is behind = and in files: --model-repository=${shellWord(homedir() + path.slice(1))}`
+    return `; ~ is not expanded after = and in files: --model-repository=${shellWord(homedir() + path.slice(1))}`
   const bare = path.trim().replace(/^(['"])(.*)\1$/, '$2')
   if (bare !== path && isDirectory(bare))
-    return `; without blanks and quotes it is there: --model-repository=${shellWord(bare)}`
+    return `; it exists without blanks and quotes: --model-repository=${shellWord(bare)}`
   const parts = path.split(/[,:;]/)
   if (parts.length > 1 && parts.every(isDirectory))
     return (
-      '; each repository has an option of its own: ' +
+      '; each repository needs an option of its own: ' +
       `${parts.map((part) => `--model-repository=${shellWord(part)}`).join(' ')}`
     )
   const above = dirname(path)
@@ -110,7 +111,7 @@ export function repositoryHint(
   if (stray !== undefined) {
     const more = strays.length === 1 ? '' : ` (and ${strays.length - 1} more)`
     return (
-      `'${quoted(stray)}'${more} lies in the model repository itself and is not served, as a model is a ` +
+      `'${quoted(stray)}'${more} is in the model repository itself and is not served, because a model is a ` +
       `directory: ${init()} ${shellWord(join(repository, stray))} --out=${shellWord(repository)} makes one of it`
     )
   }

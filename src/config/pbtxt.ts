@@ -352,7 +352,7 @@ class Parser {
 
   private string(name: string): string {
     const first = this.current
-    if (first.kind !== 'string') this.fail(`Expected string, got: ${show(first)}`, 'Strings stand in quotes.')
+    if (first.kind !== 'string') this.fail(`Expected string, got: ${show(first)}`, 'Strings need quotes.')
     const parts: string[] = []
     while (this.current.kind === 'string') {
       parts.push(this.current.content)
@@ -385,7 +385,7 @@ class Parser {
     if (token.kind !== 'identifier') {
       this.fail(
         `Expected integer or identifier, got: ${show(token)}`,
-        token.kind === 'string' ? 'Values of an enumeration stand without quotes.' : '',
+        token.kind === 'string' ? 'Values of an enumeration have no quotes.' : '',
       )
     }
     this.advance()
@@ -479,7 +479,7 @@ class Parser {
     if (token.text === '{' && opened === null && token.offset === 0)
       return this.fail(
         'Expected identifier, got: {',
-        'It looks like JSON: fields stand without quotes and outside of brackets here.',
+        'It looks like JSON: fields have no quotes here, and no brackets around them.',
       )
     const hint = unclosed === null ? '' : `The block opened at ${unclosed.line}:${unclosed.column} is not closed.`
     return this.fail(`Expected identifier, got: ${show(token)}`, hint, unclosed ?? token)

@@ -110,11 +110,11 @@ export function aliasClashes(config: ModelConfig, all: Iterable<ModelConfig>): s
   const others = [...all].filter(({ name }) => name !== config.name)
   return aliases.flatMap((alias) => {
     const where = `alias '${alias}' of model '${config.name}' is also`
-    if (others.some(({ name }) => name === alias)) return [`${where} the name of a model, which goes before it`]
+    if (others.some(({ name }) => name === alias)) return [`${where} the name of a model, which takes precedence`]
     const first = others
       .filter((other) => other.name < config.name && aliasesOf(other).some((one) => one.alias === alias))
       .map(({ name }) => name)
       .sort()[0]
-    return first === undefined ? [] : [`${where} one of model '${first}', which goes before it`]
+    return first === undefined ? [] : [`${where} an alias of model '${first}', which takes precedence`]
   })
 }

@@ -25,13 +25,13 @@ function errorText(status: number, body: string): string {
   } catch {
     // Not JSON: the text itself.
   }
-  return body.slice(0, 500) || `the server replied with status ${status} and no text`
+  return body.slice(0, 500) || `the server responded with status ${status} and no text`
 }
 
 /** Puts a lost connection into words: "Failed to fetch" tells nobody what happened. */
 export const inWords = (error: unknown): unknown =>
   error instanceof TypeError
-    ? new Error('The server cannot be reached: it does not run, or the network to it is interrupted.')
+    ? new Error('The server is unreachable: it does not run, or the network to it is interrupted.')
     : error
 
 export class Api {

@@ -40,8 +40,8 @@ export const clockText = (ms: number): string => new Date(ms).toTimeString().sli
 export const isInPaths = (name: string): boolean => encodeURIComponent(name) === name
 
 export const ONLY_GRPC =
-  'The name of this model cannot stand in a path of the HTTP API, which the server does not ' +
-  'decode: only gRPC can load, unload, explain and try it.'
+  'The name of this model cannot be part of a path of the HTTP API, because the server does not decode paths: ' +
+  'only gRPC can load, unload, explain and try it.'
 
 /** `1 request`, `3 requests`. */
 export const counted = (count: number, noun: string): string => `${numberText(count)} ${noun}${count === 1 ? '' : 's'}`

@@ -63,10 +63,10 @@ export function KeyForm({ api, text }: { api: Api; text: string }) {
       <h2>This needs a key</h2>
       <p role="alert">
         {api.key === ''
-          ? 'The server shows this only to those with a key. Type the one that you were given for it.'
-          : 'The server does not accept this key here. Check it, or type another one.'}
+          ? 'The server shows this only to clients with a key. Type your key.'
+          : 'The server does not accept this key. Check it, or type another one.'}
         {/* Header fields are for programs. */}
-        {!/authorization/i.test(text) && ` The server says: ${text}`}
+        {!/authorization/i.test(text) && ` The server responded: ${text}`}
       </p>
       <label for="key">Key</label>
       <input
@@ -80,7 +80,7 @@ export function KeyForm({ api, text }: { api: Api; text: string }) {
       <button type="submit" class="primary">
         Use this key
       </button>
-      <p class="quiet">The key stays in the memory of this page: it is gone when the page is closed or loaded again.</p>
+      <p class="quiet">The key stays in the memory of this page: closing or reloading the page removes it.</p>
     </form>
   )
 }

@@ -228,12 +228,12 @@ function python({ origin, request, isStream, hasKey, grpcPort = GRPC_PORT }: Sam
   const call = [quoted(model), 'inputs', ...options, 'enable_empty_final_response=True'].join(', ')
   return [
     ...begin,
-    'answers = queue.Queue()',
+    'responses = queue.Queue()',
     `client = triton.InferenceServerClient("${hostname}:${grpcPort}"${isTls})  # the port of gRPC`,
-    `client.start_stream(${['lambda result, error: answers.put(error or result)', ...headers].join(', ')})`,
+    `client.start_stream(${['lambda result, error: responses.put(error or result)', ...headers].join(', ')})`,
     `client.async_stream_infer(${call})`,
     'while True:',
-    '    result = answers.get()',
+    '    result = responses.get()',
     '    if isinstance(result, Exception):',
     '        raise result',
     '    response = result.get_response()',
@@ -364,8 +364,8 @@ export function textSnippetOf(language: Language, sample: TextSample): string {
       `body = ${json}`,
       `headers = {"content-type": "application/json"${headers}}`,
       `request = urllib.request.Request(${quoted(origin + path)}, json.dumps(body).encode(), headers)`,
-      'with urllib.request.urlopen(request) as answer:',
-      '    print(json.load(answer))',
+      'with urllib.request.urlopen(request) as response:',
+      '    print(json.load(response))',
       '',
     ].join('\n')
   }
@@ -373,8 +373,8 @@ export function textSnippetOf(language: Language, sample: TextSample): string {
     const headers = hasKey ? ", headers: { authorization: `Bearer ${process.env['NEREID_KEY']}` }" : ''
     return [
       `const body = JSON.stringify(${json})`,
-      `const answer = await fetch(${quoted(origin + path)}, { method: 'POST'${headers}, body })`,
-      'console.log(JSON.stringify(await answer.json()))',
+      `const response = await fetch(${quoted(origin + path)}, { method: 'POST'${headers}, body })`,
+      'console.log(JSON.stringify(await response.json()))',
       '',
     ].join('\n')
   }

@@ -39,7 +39,7 @@ export function follow(api: Api, followed: Followed): () => void {
     const reader = response.body?.getReader()
     for (;;) {
       const { done, value } = (await reader?.read()) ?? { done: true }
-      if (done || value === undefined) throw new Error('the server ended the connection')
+      if (done || value === undefined) throw new Error('the server closed the connection')
       heard()
       for (const { name, data } of parser.push(value)) {
         if (lostSince !== null || name === 'hello') followed.connection({ is: 'live' })
@@ -60,7 +60,7 @@ export function follow(api: Api, followed: Followed): () => void {
     let silence = 0
     const heard = () => {
       clearTimeout(silence)
-      silence = setTimeout(() => own.abort(new Error(`no event came for ${SILENCE_MS_MAX / 1000} s`)), SILENCE_MS_MAX)
+      silence = setTimeout(() => own.abort(new Error(`no event for ${SILENCE_MS_MAX / 1000} s`)), SILENCE_MS_MAX)
     }
     heard()
     try {

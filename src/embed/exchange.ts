@@ -70,7 +70,7 @@ export function failureOf(error: unknown): { status: number; body: string } {
 
 /** The program consumed the body of a request; `advice` is how it passes it on. */
 export const bodyConsumed = (advice: string): ServerError =>
-  new ServerError('INTERNAL', `the body was read before nereid/embed got the request: ${advice}`)
+  new ServerError('INTERNAL', `the body was read before nereid/embed received the request: ${advice}`)
 
 const whole = (pieces: Buffer[]): Buffer =>
   pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces)

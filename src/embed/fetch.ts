@@ -65,8 +65,8 @@ async function respond(
 async function read(request: Request, bytesMax: number): Promise<Buffer[] | number> {
   if (request.bodyUsed)
     throw bodyConsumed(
-      'call the handler before what reads bodies (c.req.text(), json()), or give it ' +
-        'new Request(request, { body }) with what was read, in Hono `body: await c.req.arrayBuffer()`',
+      'call the handler before code that reads bodies (c.req.text(), json()), or give it ' +
+        'new Request(request, { body }) with the body that was read, in Hono `body: await c.req.arrayBuffer()`',
     )
   const chunks: Buffer[] = []
   let bytes = 0

@@ -98,7 +98,9 @@ function parsedBody(request: IncomingMessage): { bytes: Buffer; outdated: RegExp
   if (!request.readableDidRead) return null
   const { body } = request as { body?: unknown }
   if (body === undefined)
-    throw bodyConsumed('call the handler before what reads bodies, or set request.body to bytes, text or parsed JSON')
+    throw bodyConsumed(
+      'call the handler before code that reads bodies, or set request.body to bytes, text or parsed JSON',
+    )
   if (typeof body === 'string' || body instanceof Uint8Array) {
     const bytes = Buffer.from(body as Uint8Array)
     // Parsers unpack. What is still packed begins as gzip or zlib does, and JSON and its head do not.

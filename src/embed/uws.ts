@@ -225,7 +225,7 @@ class Body {
     const end = await new Promise<Buffer[] | number | Error>((resolve) => {
       this.#settle = resolve
       this.#bytesMax = bytesMax
-      if (this.#isAborted) resolve(new Error('the connection is gone'))
+      if (this.#isAborted) resolve(new Error('the connection was closed'))
       else if (this.#isComplete || this.#bytes > bytesMax) this.#end()
       else this.#resume()
     })
@@ -249,7 +249,7 @@ class Body {
   abort(): void {
     this.#isAborted = true
     this.#chunks = []
-    this.#settle?.(new Error('the connection is gone'))
+    this.#settle?.(new Error('the connection was closed'))
   }
 
   #resume(): void {

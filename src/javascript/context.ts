@@ -83,7 +83,7 @@ function alloc<D extends Exclude<Datatype, 'BYTES'>>(server: Server, datatype: D
   const array = arrayOf(datatype)
   const count = shape.reduce((product, dim) => product * dim, 1)
   if (array === null || array === undefined) throw new TypeError(`alloc: there are no arrays of datatype ${datatype}`)
-  if (!Number.isSafeInteger(count) || count < 0) throw new TypeError(`alloc: [${shape.join(', ')}] is no shape`)
+  if (!Number.isSafeInteger(count) || count < 0) throw new TypeError(`alloc: [${shape.join(', ')}] is not a shape`)
   const bytes = count * array.BYTES_PER_ELEMENT
   const filled = bytes > INLINE_BYTES_MAX ? server.blocks?.fill(bytes) : null
   const made = filled ? new array(filled.buffer, filled.offset, count) : new array(new ArrayBuffer(bytes))

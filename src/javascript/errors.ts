@@ -103,7 +103,7 @@ function pathOf(url: string): string {
 /** `<name>: <message>` and the frames of the model's code; a broken rule and a `TritonError` by their message. */
 export function describe(error: unknown): string {
   if (error instanceof RuleError || error instanceof TritonError) return cut(error.message) || error.name
-  if (!(error instanceof Error)) return cut(`Error: a value that is no Error was thrown: ${String(error)}`)
+  if (!(error instanceof Error)) return cut(`Error: the thrown value is not an Error: ${String(error)}`)
   const { stack = '', cause } = error
   const place = syntaxPlace(error)
   const first = `${error.name}: ${error.message || '<EMPTY MESSAGE>'}`

@@ -77,7 +77,7 @@ export function modelsOf(server: Server, request: Progress | null): Models {
     model,
     options,
     owner: ownerOf(server, request, options),
-    inputs: tensorsOf(`an input of a call of model '${model}'`, inputs),
+    inputs: tensorsOf(`an input of a call to model '${model}'`, inputs),
   })
   return {
     // Async, so that a wrong input rejects.

@@ -109,7 +109,7 @@ export class Reader {
         end += size
       } else {
         const memory = place === Place.REQUEST ? this.#requests : place === Place.RESPONSE ? this.#responses : null
-        if (memory === null) throw new RangeError(`tensor '${name}' is in a place that is not known here: ${place}`)
+        if (memory === null) throw new RangeError(`tensor '${name}' is in an unknown location: ${place}`)
         const segment = view.getUint16(at + TensorHead.segment, true)
         const buffer = memory.take(segment, readU64(view, at + TensorHead.offset), size)
         blocks.push(buffer)
@@ -140,7 +140,7 @@ export class Reader {
     const isLast = (view.getUint8(at + AnswerHead.flags) & AnswerFlag.FINAL) !== 0
     const parametersEnd = at + AnswerHead.BYTES + view.getUint32(at + AnswerHead.parametersBytes, true)
     const textEnd = parametersEnd + view.getUint32(at + AnswerHead.errorBytes, true)
-    if (textEnd > bytes.length) throw new RangeError('an answer ends after its frame')
+    if (textEnd > bytes.length) throw new RangeError('a response ends after its frame')
     const parameters = bytes.toString('utf8', at + AnswerHead.BYTES, parametersEnd)
     const code = view.getUint32(at + AnswerHead.code, true)
     const text = bytes.toString('utf8', parametersEnd, textEnd)

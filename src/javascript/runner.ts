@@ -119,7 +119,7 @@ class Runner {
   #endIfBroken(): void {
     if (this.#isIntact()) return
     process.stderr.write(
-      `Model '${this.#load.instance}' ends, to be started again: its code changed a built-in object of JavaScript ` +
+      `Model '${this.#load.instance}' is started again, because its code changed a built-in object of JavaScript ` +
         'that the runtime needs, such as Array.prototype\n',
     )
     process.exit(1)

@@ -32,7 +32,7 @@ import { type Reference, type Taken, Writer, nothingTaken } from './writer.js'
 
 const SIGNAL_POLL_MS = 10
 const RELEASES_MAX = 8192
-const DROPPED = 'the request was not answered: its response sender ended before its final response'
+const DROPPED = 'the request has no final response: its response sender ended before it sent one'
 
 /** Answers of a call, as they come. */
 export type Deliver = (response: InferenceResponse | null, isLast: boolean) => void

@@ -139,7 +139,9 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
     const { buffer, offset, bytes } = this.#contents
     const array = arrayOf(this.datatype)
     if (bytes > 0 && buffer.byteLength === 0)
-      throw new Error(`tensor '${this.name}' is memory of a request that has ended: copy its data before`)
+      throw new Error(
+        `tensor '${this.name}' belongs to a request that has ended: copy the data before the request ends`,
+      )
     const data = array === null ? split(this.#contents) : new array(buffer, offset, bytes / array.BYTES_PER_ELEMENT)
     return data as Arrays[D]
   }
@@ -157,7 +159,8 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
     if (datatype === 'FP32') return data as Float32Array
     if (datatype === 'FP16') return Float32Array.from(data as Uint16Array, fromHalf)
     if (datatype === 'BF16') return Float32Array.from(data as Uint16Array, fromBrain)
-    if (datatype === 'BYTES') throw new TypeError(`tensor '${this.name}' has datatype BYTES, which has no numbers`)
+    if (datatype === 'BYTES')
+      throw new TypeError(`tensor '${this.name}' has datatype BYTES, whose elements are not numbers`)
     return Float32Array.from(data as ArrayLike<number | bigint>, Number)
   }
 
@@ -201,7 +204,7 @@ function checkedShape(where: string, shape: readonly number[] | undefined, count
   let product = 1
   for (const dim of shape) {
     if (!Number.isSafeInteger(dim) || dim < 0)
-      throw new TypeError(`${where}: shape [${shape.join(', ')}] has a dimension that is no size`)
+      throw new TypeError(`${where}: shape [${shape.join(', ')}] has an invalid dimension`)
     product *= dim
   }
   if (product !== count)

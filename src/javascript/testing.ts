@@ -334,7 +334,7 @@ class TestHost implements Channel {
       case Frame.CALL_CLOSE:
         return
       default:
-        throw new RangeError(`frame ${frame.frame} (${flags}, ${count}) is none that a runner sends`)
+        throw new RangeError(`frame ${frame.frame} (${flags}, ${count}) is not a frame that runners send`)
     }
   }
 
@@ -372,7 +372,7 @@ class TestHost implements Channel {
     this.#release()
     const isNone = kind === Answer.NONE && !isLast
     if (kind === Answer.RESCHEDULE) {
-      const error = new TritonError('UNSUPPORTED', 'the model asks for the next step of the sequence')
+      const error = new TritonError('UNSUPPORTED', 'the model requests the next step of the sequence')
       this.#settle(slot, new InferenceResponse({ error }), true)
     } else if (!isNone) this.#settle(slot, response, isLast)
     return end

@@ -193,7 +193,7 @@ export class Writer {
         this.#head(tensor, bytes, Place.INLINE, 0)
         this.append(new Uint8Array(buffer, offset, bytes))
       } else if (this.#blocks === null)
-        throw new RuleError(`${kind} '${tensor.name}' has ${bytes} bytes, which fit into no message`)
+        throw new RuleError(`${kind} '${tensor.name}' has ${bytes} bytes, which do not fit into a message`)
       else this.#inSegment(this.#blocks, tensor, by, taken)
     }
   }
@@ -262,7 +262,7 @@ export function parametersText(parameters: Parameters): string {
   const text = JSON.stringify(parameters, (name, value: unknown) => {
     // JSON would make null of it.
     if (typeof value === 'number' && !Number.isFinite(value))
-      throw new RuleError(`parameter '${name}' is ${value}, and numbers of parameters are finite`)
+      throw new RuleError(`parameter '${name}' is ${value}, and numbers of parameters must be finite`)
     return typeof value === 'string' ? cut(value) : value
   })
   return text === '{}' ? '' : text

@@ -139,7 +139,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   })
 
   const families: Family[] = [
-    counter('nv_inference_request_success', 'Requests answered without error.', (s) => s.success.count),
+    counter('nv_inference_request_success', 'Successful requests.', (s) => s.success.count),
     {
       name: 'nv_inference_request_failure',
       help: 'Requests that failed, by reason.',
@@ -164,14 +164,16 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.', (s) =>
         us(s.computeOutput.ns),
       ),
-      ofCached('nv_cache_num_hits_per_model', 'Requests the response cache answered.', (s) => s.cacheHit.count),
-      ofCached('nv_cache_hit_duration_per_model', 'Time to find their answers, in us.', (s) => us(s.cacheHit.ns)),
+      ofCached('nv_cache_num_hits_per_model', 'Requests served from the response cache.', (s) => s.cacheHit.count),
+      ofCached('nv_cache_hit_duration_per_model', 'Time to find responses in the response cache, in us.', (s) =>
+        us(s.cacheHit.ns),
+      ),
       ofCached(
         'nv_cache_num_misses_per_model',
-        'Requests whose answers the response cache did not have.',
+        'Requests whose response was not in the response cache.',
         (s) => s.cacheMiss.count,
       ),
-      ofCached('nv_cache_miss_duration_per_model', 'Time to look for their answers and keep them, in us.', (s) =>
+      ofCached('nv_cache_miss_duration_per_model', 'Time to look for such responses and to store them, in us.', (s) =>
         us(s.cacheMiss.ns),
       ),
     )
@@ -211,14 +213,14 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   }
   if (context.histograms) families.push(...histogramFamilies(perVersion, context.counterLatencies))
   const saturation =
-    'Seconds that the instances of a version need for the requests that wait or run now, ' +
-    'going by what requests took in the last minute.'
+    'Estimated seconds that the instances of a version need for all waiting and running requests, from the ' +
+    'durations of the last minute.'
   families.push(
     perVersion('nereid_saturation', 'gauge', saturation, (s, labels, facts) => {
       const value = facts === null ? null : context.saturation(s, facts.instances)
       return value === null ? [] : [{ labels, value }]
     }),
-    perVersion('nereid_requests_cancelled_total', 'counter', 'Requests given up by their client.', (s, labels) => [
+    perVersion('nereid_requests_cancelled_total', 'counter', 'Requests that their clients cancelled.', (s, labels) => [
       { labels, value: s.cancelled },
     ]),
     {
@@ -293,7 +295,7 @@ export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
     },
     {
       name: 'nereid_repository_readable',
-      help: 'Whether the last look at the repository saw what is there (1) or failed (0).',
+      help: 'Whether the last check of the repository succeeded (1) or failed (0).',
       type: 'gauge',
       samples: each(({ failure }) => (failure === null ? 1 : 0)),
     },

@@ -67,13 +67,13 @@ export function loadNative(): NativeModule {
     const module = open(join(installed.directory, file))
     if (module !== null) {
       const [built] = builtModules().present
-      if (built !== undefined) note = `the native core is that of the package ${installed.title}; ${built} is not used`
+      if (built !== undefined) note = `the native core comes from the package ${installed.title}; ${built} is not used`
       return module
     }
   }
   const { present, looked } = builtModules()
   if (present.length === 0)
-    tried.push(from === null ? `there is none of ${looked.join(', ')}` : 'this clone is not built')
+    tried.push(from === null ? `there is none from ${looked.join(', ')}` : 'this clone is not built')
   for (const path of present) {
     // The musl binary on a glibc system (or the reverse) fails here; the next one may fit.
     const module = open(path)

@@ -142,7 +142,7 @@ export class AgentProcess {
     const [next] = this.#waiting.values()
     if (next === undefined) return
     const ms = this.#answerMsMax[next.operation]
-    this.#timer = setTimeout(() => this.#kill(`no answer in ${ms / 1000} s`), ms)
+    this.#timer = setTimeout(() => this.#kill(`no response in ${ms / 1000} s`), ms)
   }
 
   #fail(why: string): void {
@@ -163,7 +163,7 @@ export class AgentProcess {
   #answer(answer: AgentAnswer | null): void {
     const waiting = answer === null ? undefined : this.#waiting.get(answer.id)
     if (answer === null || waiting === undefined) {
-      this.#kill('it sent what is no answer')
+      this.#kill('its message is not a valid response')
       return
     }
     this.#waiting.delete(answer.id)

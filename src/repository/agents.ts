@@ -8,6 +8,7 @@
 
 import { existsSync } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { statIfAny, toTritonJson, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted } from '../native/index.js'
 import { AgentProcess, type AgentHost } from './agent_process.js'
@@ -144,13 +145,20 @@ function movedTo(agent: string, location: unknown, before: string): string {
     return location
   const text = typeof location === 'string' ? `'${quoted(location)}'` : 'no path'
   const why = 'which is not the absolute path of a directory'
-  throw new ServerError('INVALID_ARG', `repository agent '${quoted(agent)}' left the model at ${text}, ${why}`)
+  throw new ServerError(
+    'INVALID_ARG',
+    `repository agent '${quoted(agent)}' set the location of the model to ${text}, ${why}`,
+  )
 }
 
-/** The agents of a repository. */
+/** The agents of a repository, and of its models. */
 export class Agents {
   readonly #host: AgentHost | null
   readonly #log: Log
+  /** Agents of loaded models. */
+  readonly #loaded = new Map<string, AgentModels>()
+  /** Agents of models whose last load failed: they end with the next one, as in Triton. */
+  readonly #failed = new Map<string, AgentModels>()
   /** By library. */
   readonly #processes = new Map<string, AgentProcess>()
   readonly #all = new Set<AgentProcess>()
@@ -161,18 +169,21 @@ export class Agents {
   }
 
   /**
-   * Runs every agent of the configuration.
+   * Runs every agent of the configuration of a model, after those of its last load, if that failed, have ended.
    *
    * @param stopped polled between parts of the work; true cancels the rest
    * @param configAt reads the configuration in a directory; later agents see that of where the first left the model
    * @throws {ServerError} `INVALID_ARG` for an unknown agent, and the errors of the agents.
    */
   async run(
+    name: string,
     config: ModelConfig,
     place: AgentPlace,
     stopped: () => boolean,
     configAt: (directory: string) => ModelConfig,
   ): Promise<AgentRun> {
+    await this.#failed.get(name)?.end()
+    this.#failed.delete(name)
     const agents = agentsOf(config, place.agentDirectory)
     await checkSums(place.modelDirectory, sumsOf(agents), stopped)
     let directory = place.modelDirectory
@@ -202,7 +213,36 @@ export class Agents {
     return { directory, models: uses.length === 0 ? null : models }
   }
 
-  /** Ends all agents: their models are unloaded. */
+  /** Tells the agents of a model how its load ended. If it succeeded, those of what it replaces end. */
+  async ended(name: string, agents: AgentModels | null, succeeded: boolean): Promise<void> {
+    if (!succeeded) {
+      if (agents === null) return
+      this.#failed.set(name, agents)
+      await agents.loaded(false)
+      return
+    }
+    const before = this.#loaded.get(name)
+    if (agents === null) this.#loaded.delete(name)
+    else this.#loaded.set(name, agents)
+    await agents?.loaded(true)
+    await before?.end()
+  }
+
+  /** Tells the agents of a model that it is unloaded; they end when `retired` resolves. */
+  async unload(name: string, retired: Promise<unknown>): Promise<void> {
+    const agents = this.#loaded.get(name)
+    this.#loaded.delete(name)
+    await Promise.all([agents?.unloads(), retired])
+    await agents?.end(true)
+  }
+
+  /** Tells the agents that all models are unloaded, before these end. Waits for at most `ms`. */
+  async unloadAll(ms: number): Promise<void> {
+    const told = [...this.#loaded.values()].map((agents) => agents.unloads())
+    if (told.length > 0) await Promise.race([Promise.all(told), pause(ms, undefined, { ref: false })])
+  }
+
+  /** Ends all agents, and the models that they still have. Waits for at most `ms`. */
   async stop(ms: number): Promise<void> {
     await Promise.all([...this.#all].map((process) => process.ended(ms)))
   }
@@ -211,7 +251,7 @@ export class Agents {
     const known = this.#processes.get(library)
     if (known?.isUsable === true) return known
     if (this.#host === null || this.#host.missing !== null) {
-      const why = this.#host?.missing ?? 'this program runs no libraries'
+      const why = this.#host?.missing ?? 'this program cannot run libraries'
       throw new ServerError('UNSUPPORTED', `the library '${library}' of a repository agent cannot run here: ${why}`)
     }
     const process = new AgentProcess(name, library, this.#host, this.#log)

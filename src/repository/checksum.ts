@@ -93,7 +93,10 @@ async function md5(file: number, size: number, name: string, stopped: () => bool
   const part = Buffer.allocUnsafe(Math.min(PART_BYTES, Math.max(1, size)))
   for (let left = size; left > 0;) {
     if (stopped())
-      throw new ServerError('UNAVAILABLE', `the checksum of file ${quoted(name)} was given up: the server stops`)
+      throw new ServerError(
+        'UNAVAILABLE',
+        `the checksum of file ${quoted(name)} was cancelled, because the server stops`,
+      )
     const { bytesRead } = await readPart(file, part, 0, Math.min(part.length, left), null)
     // The file was truncated, so the digest will not match.
     if (bytesRead === 0) break

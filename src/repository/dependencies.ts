@@ -5,6 +5,7 @@
  * An ensemble may need a model that is unknown; it waits for that name.
  */
 
+import type { ModelConfig } from '../config/index.js'
 import { byteWise } from './scan.js'
 
 /** A model that is loaded or about to be loaded. */
@@ -25,6 +26,12 @@ export interface Need {
 export const LATEST = -1n
 
 export type Models = ReadonlyMap<string, KnownModel>
+
+/** Composing models of an ensemble; empty for other models. */
+export function needsOf({ schedulingChoice }: ModelConfig): Need[] {
+  if (schedulingChoice.case !== 'ensembleScheduling') return []
+  return schedulingChoice.value.step.map(({ modelName, modelVersion }) => ({ model: modelName, version: modelVersion }))
+}
 
 /** Result of the last load of a composing model. */
 export interface Outcome {

@@ -47,9 +47,9 @@ export function reasonForCpu(
   { backend, runtime }: ModelConfig,
   isWithoutGpu: boolean,
 ): string | null {
-  if (isWithoutGpu) return gpuFallback === 'cpu' ? 'as --gpu-fallback=cpu asks: there is no GPU for' : null
+  if (isWithoutGpu) return gpuFallback === 'cpu' ? '(--gpu-fallback=cpu): there is no GPU for' : null
   return backendRow(backend)?.devices === 'never' && runtime === ''
-    ? `where the backend '${backend}' computes, whatever is said by`
+    ? `where the backend '${backend}' computes, regardless of`
     : null
 }
 
@@ -68,7 +68,7 @@ function missingProvider(settings: RepositorySettings, backend: string): string 
   if (first === undefined) return null
   const found = findProviders(findOnnxRuntime(), settingsOf(settings, settingsOwner(backend)))
   if ([first, ...others].some((name) => found[name].usable)) return null
-  const why = found[first].problems[0] ?? 'it is not there'
+  const why = found[first].problems[0] ?? 'it is not installed'
   return `ONNX Runtime's ${providerName(backend)} provider cannot be used: ${why}`
 }
 
@@ -83,6 +83,6 @@ export function warnOfMissingProvider(
 ): void {
   if (missing === undefined || warned.has(settings) || instanceGroup.some((group) => group.gpus.length > 0)) return
   warned.add(settings)
-  const models = `model '${name}', and others whose instance groups leave it open, are served on the CPU`
-  log('warning', `${models}: ${missing}. 'nereid gpu' says what installs it`)
+  const models = `model '${name}', and others whose instance groups do not choose, are served on the CPU`
+  log('warning', `${models}: ${missing}. 'nereid gpu' shows how to install it`)
 }

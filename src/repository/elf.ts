@@ -267,7 +267,7 @@ class Reader {
   }
 
   #damaged(): ServerError {
-    return new ServerError('INVALID_ARG', `${this.#path} is a damaged library: it was not copied or written to its end`)
+    return new ServerError('INVALID_ARG', `${this.#path} is a damaged library: it was not copied or written completely`)
   }
 
   #tooMany(what: string, max: number): ServerError {

@@ -1,7 +1,9 @@
 /** Model repository: stores, versions, control modes, polling, load and unload. */
 
 export { Stores } from './stores.js'
-export { Repository, requireSafeName, NO_PARAMETERS, type LoadParameters } from './repository.js'
+export { Repository } from './repository.js'
+export { NO_PARAMETERS, type LoadParameters } from './model_reader.js'
+export { requireSafeName } from './safe_name.js'
 export { inspectModel, inspectRepositories, type Depth, type Finding, type InspectedModel } from './inspect.js'
 export { explain } from './explain.js'
 export type { Near } from './near.js'

@@ -44,5 +44,5 @@ export function warnOfIneffective(config: ModelConfig, log: Log, hasGpu = false)
   const all = hasGpu && isOfOnnxRuntime(config.backend) ? INEFFECTIVE : [...INEFFECTIVE, ...FOR_GPUS]
   const fields = all.filter(([, used]) => used(config)).map(([field]) => field)
   if (fields.length > 0)
-    log('warning', `model '${config.name}' configures what has no effect in this release: ${fields.join(', ')}`)
+    log('warning', `model '${config.name}' has settings without effect in this release: ${fields.join(', ')}`)
 }

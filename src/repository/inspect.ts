@@ -52,7 +52,7 @@ import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_confi
 import { ServerError, asServerError, quoted, readOnnxGraph } from '../native/index.js'
 import type { TextGuess } from '../native/contract.js'
 import { checkAgents } from './agents.js'
-import { Rings, complaint, type KnownModel } from './dependencies.js'
+import { Rings, complaint, needsOf, type KnownModel } from './dependencies.js'
 import { devicesOf, reasonForCpu } from './devices.js'
 import { explain } from './explain.js'
 import { graphIo, onnxPath } from './graph_io.js'
@@ -70,8 +70,8 @@ import { requireCpuKinds, requirePlanDevices, requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { codeMistake, missingModule } from './python_code.js'
 import { warnOfQuestionable } from './questionable.js'
-import { needsOf, requireSafeName } from './repository.js'
 import { checkRuntime } from './runtime.js'
+import { requireSafeName } from './safe_name.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
 import { findVersions } from './versions.js'
@@ -82,7 +82,7 @@ const NAMES_MAX = 1000
 /** Larger ONNX files, with their weights, are not read by ONNX Runtime. */
 const GRAPH_BYTES_MAX = 128n << 20n
 
-const ONLY_WITH_LOAD = 'Only with --load they are compared with the configuration.'
+const ONLY_WITH_LOAD = 'Only --load compares them with the configuration.'
 
 /** One error or warning about a model. */
 export interface Finding {
@@ -309,7 +309,7 @@ function warnOfMisnamed(directory: string, note: Collector): void {
     .sort()
     .find((name) => MISNAMED.test(name))
   if (misnamed === undefined) return
-  note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
+  note.warn(`'${quoted(misnamed)}' is not read: the name of a configuration is 'config.pbtxt'`, null)
 }
 
 type Collector = ReturnType<typeof collector>
@@ -359,7 +359,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   const whole = nameOr(config, model.key)
   const { backend, platform, defaultModelFilename } = config
   if (backend === '' && platform === '' && defaultModelFilename === '' && !model.key.includes('.')) {
-    const reason = `a load takes it from the file of the model, which is not beside ${basename(file)}`
+    const reason = `loading takes it from the file of the model, which is not beside ${basename(file)}`
     note.log('warning', `names no backend: ${reason}`)
     if (isComplete(whole)) note.trying(() => validateIo(normalise(whole)))
     return
@@ -570,7 +570,11 @@ function readGraph(
         const isSmall = why === null && bytes <= GRAPH_BYTES_MAX
         const seen = isPlain && isSmall ? readOnnxGraph(file, settingsOf(settings, 'onnxruntime')) : null
         if (seen === null)
-          note.warn('the file leaves shapes open, which only ONNX Runtime finds out', null, ONLY_WITH_LOAD)
+          note.warn(
+            'the file does not have all shapes; ONNX Runtime computes them when it loads the model',
+            null,
+            ONLY_WITH_LOAD,
+          )
         return seen ?? io
       },
       { file, near: null },

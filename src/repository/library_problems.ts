@@ -61,7 +61,7 @@ export function libraryProblems(path: string, loader: Loader = thisLoader()): Li
   for (const one of found) {
     const [unknown, ...more] = one.library.undefined.filter((name) => !available.has(name))
     if (unknown !== undefined) {
-      const newer = "Triton's API 1.19, the one that Nereid has, knows no such function"
+      const newer = "Triton's API 1.19, which Nereid implements, has no such function"
       const text = `unable to load shared library: ${one.path}: undefined symbol: ${unknown}`
       add('error', text, more.length === 0 ? `${newer}.` : `${newer}, nor ${listed(more)}.`)
     }

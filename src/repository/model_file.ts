@@ -115,7 +115,7 @@ function whatOf(
   const [served] = row?.files ?? []
   const target = join(dirname(path), served?.name ?? '')
   const program = shellWord(foreign.code(path, target, names(config.input), names(config.output)))
-  const advice = `make a SavedModel of it, which is served with platform: "${served?.platform ?? ''}"`
+  const advice = `make a SavedModel of it, and serve it with platform: "${served?.platform ?? ''}"`
   return `${foreign.what}: ${advice}: python -c ${program}`
 }
 
@@ -126,7 +126,7 @@ function whyNotThe(holds: readonly string[], path: string): string | null {
   const entry = names.find((name) => holds.includes(name))
   if (entry === undefined) {
     const below = names.find((name) => namesIn(join(path, name))?.some((one) => holds.includes(one)) === true)
-    const hint = below === undefined ? '' : `; there is one in '${quoted(below)}': move what is in there up`
+    const hint = below === undefined ? '' : `; there is one in '${quoted(below)}': move its contents up`
     return `has no ${holds[0] ?? ''}${hint}`
   }
   const variables = (namesIn(join(path, 'variables')) ?? []).map((name) => join('variables', name))
@@ -152,7 +152,7 @@ function hintOfDirectory(
     const SAVED = /^(?:saved_model\..*|variables|assets|assets\.extra|fingerprint\.pb|keras_metadata\.pb)$/
     const parts = names.filter((name) => SAVED.test(name)).join(' ')
     const [from, to] = [shellWord(directory), shellWord(wanted)]
-    return `; its files lie in the directory of the version: cd ${from} && mkdir ${to} && mv ${parts} ${to}`
+    return `; its files are in the directory of the version: cd ${from} && mkdir ${to} && mv ${parts} ${to}`
   }
   const [file, row] =
     names.flatMap((name) =>

@@ -137,7 +137,7 @@ export function elsewhere(
   const found = ['.', 'warmup', 'initial_state', ...versions].find(isHere)
   if (found === undefined) return ''
   const to = directory === '' ? 'the directory of the model' : `the directory '${directory}' of the model`
-  return `There is '${normalize(join(found, name))}': it is looked for in ${to}.`
+  return `There is '${normalize(join(found, name))}': the server looks for it in ${to}.`
 }
 
 function checkEnvironment(config: ModelConfig, modelDirectory: string, report: Report): void {

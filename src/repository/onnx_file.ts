@@ -114,18 +114,17 @@ const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
   POINTER,
   [
     /^\s*<(?:!doctype|html|head|\?xml)/i,
-    'is a page of HTML or XML and not a model: ' +
-      'the download was answered by a login or an error page; fetch it again',
+    'is a page of HTML or XML and not a model: the download returned a login or an error page; download it again',
   ],
   [
     /^PK\u0003\u0004/,
-    'is a zip archive, as PyTorch (.pt) and Keras write them: ' +
-      'load it there and export it with torch.onnx.export or tf2onnx',
+    'is a zip archive, as PyTorch (.pt) and Keras write them: load it with that framework and export it with ' +
+      'torch.onnx.export or tf2onnx',
   ],
   [
     /^\u0080[\u0002-\u0005]/,
-    'is a pickle of Python, as PyTorch and scikit-learn write them: ' +
-      'load it there and export it with torch.onnx.export or skl2onnx',
+    'is a pickle of Python, as PyTorch and scikit-learn write them: load it with that framework and export it ' +
+      'with torch.onnx.export or skl2onnx',
   ],
   [/^\u0089HDF\r\n/, 'is an HDF5 file, as Keras writes them: convert it with tf2onnx'],
   [/^.{4}TFL3/s, 'is a TensorFlow Lite model: convert it with tf2onnx'],
@@ -145,7 +144,7 @@ const BEGIN_BYTES = 256
 /** Identifies a file that is not a model by its first bytes; returns a predicate, or null if it may be a model. */
 export function whyForeign(path: string): string | null {
   const begin = beginning(path)
-  if (begin === '') return 'is empty: it was not written to its end, or not copied'
+  if (begin === '') return 'is empty: it was not written or copied completely'
   return STRANGERS.find(([begins]) => begins.test(begin))?.[1] ?? null
 }
 
@@ -171,14 +170,14 @@ export function lookAt(path: string): LookedAt {
     const reason = error.message.slice(BROKEN.length)
     const isSure = error.code === 'INVALID_ARG'
     const why = isSure
-      ? `is no ONNX model: ${reason}; it was not written to its end, or is something else`
-      : `is no ONNX model that can be read: ${reason}`
+      ? `is not an ONNX model: ${reason}; it was not written completely, or is something else`
+      : `is not a readable ONNX model: ${reason}`
     return { file: null, why, isSure }
   }
 }
 
 function whyRefused({ hasGraph, irVersion, opset }: OnnxFile): string | null {
-  if (!hasGraph) return 'is no ONNX model: it has no graph'
+  if (!hasGraph) return 'is not an ONNX model: it has no graph'
   if (irVersion > IR_VERSION_MAX) {
     const older = 'export it with an older release of the package onnx'
     const advice = `${older}, or save it again after model.ir_version = ${IR_VERSION_MAX}`
@@ -341,7 +340,7 @@ class Reader {
   }
 }
 
-const BROKEN = 'the file is no ONNX model that can be read: '
+const BROKEN = 'the file is not a readable ONNX model: '
 
 function broken(why: string): ServerError {
   return new ServerError('INVALID_ARG', `${BROKEN}${why}`)

@@ -126,8 +126,7 @@ export class Places {
       const device = statIfAny(root)?.dev ?? 0n
       const before = this.#devices.get(repository) ?? device
       // An unmounted file system also leaves an empty directory.
-      if (here.size === 0 && before !== device)
-        throw new Error('the file system that the models were on is not mounted')
+      if (here.size === 0 && before !== device) throw new Error('the file system of the models is not mounted')
       this.#devices.set(repository, device)
       if (this.#unreadable.delete(repository)) log('info', `model repository '${repository}' can be read again`)
       return here
@@ -135,7 +134,7 @@ export class Places {
       if (!this.#unreadable.has(repository)) {
         this.#unreadable.add(repository)
         const reason = (error as Error).message
-        const served = 'the models that were loaded from it serve on'
+        const served = 'models that were loaded from it are still served'
         log('error', `failed to read model repository '${repository}': ${reason}; ${served}`)
       }
       return null

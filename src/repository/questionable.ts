@@ -6,7 +6,7 @@ import type { Report } from './named_files.js'
 export function warnOfQuestionable(config: ModelConfig, report: Report): void {
   for (const { count } of config.instanceGroup) {
     if (count >= 0) continue
-    const text = `instance group with count: ${count}: it gets the default, as if count were left out`
+    const text = `instance group with count: ${count}: the default count is used`
     report(text, { field: 'count', value: String(count) })
   }
   warnOfTwice('instance group', config.instanceGroup, report)
@@ -33,6 +33,6 @@ function warnOfTwice(what: string, list: readonly { name: string }[], report: Re
   for (const { name } of list) {
     const nth = (seen.get(name) ?? 0) + 1
     seen.set(name, nth)
-    if (nth === 2 && name !== '') report(`${what} '${name}' is there twice`, { field: 'name', value: name, nth })
+    if (nth === 2 && name !== '') report(`${what} '${name}' occurs twice`, { field: 'name', value: name, nth })
   }
 }

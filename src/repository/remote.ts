@@ -188,7 +188,7 @@ export class RemoteStore implements Store {
       const failure = this.#failure(error)
       const message = `failed to read model repository '${this.name}': ${failure.message}`
       if (this.failure === null && this.#hasListed && !this.#stop.signal.aborted)
-        this.#log('error', `${message}; the models that were loaded from it serve on`)
+        this.#log('error', `${message}; models that were loaded from it are still served`)
       this.failure = new ServerError(failure.code, message, { cause: error })
       throw this.failure
     }
@@ -269,7 +269,7 @@ export class RemoteStore implements Store {
     let isWaiting = false
     const progress = setInterval(() => {
       const state = isWaiting
-        ? 'waits for room in the download cache, which other downloads hold'
+        ? 'waits for room in the download cache, which other downloads use'
         : `${sizeOf(bytes)} of ${sizeOf(expected)}`
       this.#log('info', `downloading '${name}' from '${this.name}': ${state}`)
     }, PROGRESS_MS)
@@ -314,7 +314,7 @@ export class RemoteStore implements Store {
     const cached = Math.max(0, expected - bytes)
     const all =
       bytes === 0
-        ? `${sizeOf(cached)}, all of it was here`
+        ? `${sizeOf(cached)}, all of it from the cache`
         : `${sizeOf(bytes)} downloaded in ${took} s${cached > 0 ? `, ${sizeOf(cached)} were here` : ''}`
     this.#log('info', `model '${name}' of '${this.name}': ${all}`)
     const isCurrent = await this.#switches.run(name, async () => {

@@ -29,7 +29,7 @@ export function checkRuntime(
     const known = backendHint(backend)
     // The directory that is meant without the flag is seldom there.
     const isWrong = place.backendDirectory !== DEFAULT_DIRECTORY && !statIfAny(place.backendDirectory)?.isDirectory()
-    const hint = known === '' && isWrong ? `--backend-directory='${place.backendDirectory}' is no directory` : known
+    const hint = known === '' && isWrong ? `--backend-directory='${place.backendDirectory}' is not a directory` : known
     throw new ServerError('INVALID_ARG', `${missing}${sentence(hint)}`)
   }
   const searched = [place.versionDirectory, place.modelDirectory, join(normalize(place.backendDirectory), backend)]

@@ -60,10 +60,10 @@ export function refuseCloud(path: string): void {
   const copy = '; copy the models to a directory, and name the directory'
   const why =
     schemeOf(path) !== null
-      ? `only a server at its start reads '${scheme}://'${copy}`
+      ? `only a server that starts reads '${scheme}://'${copy}`
       : meant === undefined
-        ? `there is no access to '${scheme}://'${copy}`
-        : `there is no access to '${scheme}://': write ${meant}`
+        ? `no support for '${scheme}://'${copy}`
+        : `no support for '${scheme}://': write ${meant}`
   throw new ServerError('INTERNAL', `model repository '${path}' can not be read: ${why}`)
 }
 

@@ -1,92 +1,115 @@
 /**
- * The lifecycle of every version that was ever attempted, and the repository index made from it.
+ * The states of versions, which the core's table owns, and the repository index made from them. This module only passes
+ * intents on and asks; besides, it has the facts about serving versions that the core does not keep.
  *
- * Mirrors the states that the core is given; decides nothing. Each load of a version gets a new entry object, so that
- * the late end of an earlier load cannot overwrite the newer state.
+ * Invariant: there are facts of a version from its publication until it is retired.
  */
 
-import type { IndexState, Unready, VersionState } from '../native/index.js'
+import type { Core, IndexState, VersionRow, VersionState } from '../native/index.js'
 import { bareName } from './places.js'
 import type { IndexRow } from './rows.js'
 import type { ServedVersion } from './settings.js'
 import { byteWise, type FoundModels } from './scan.js'
 
-export interface VersionEntry {
-  state: VersionState
-  /** Reason of the state, or empty. */
-  reason: string
-  /** Only for a READY version. */
-  served?: ServedVersion
-}
-
 export const UNLOADED = 'unloaded'
 export const indexState = (state: VersionState): IndexState => (state === 'UNLOADED' ? 'UNAVAILABLE' : state)
 const DUPLICATE = 'model appears in two or more repositories'
 
+type Table = Pick<Core, 'versions' | 'setVersionState' | 'setModelKnown' | 'retireModel'>
+
 export class VersionStates {
-  readonly #models = new Map<string, Map<number, VersionEntry>>()
+  readonly #table: Table
+  readonly #served = new Map<string, Map<number, ServedVersion>>()
 
-  /** Starts a new lifecycle of a version and returns its entry. */
-  begin(name: string, version: number, state: VersionState, reason = ''): VersionEntry {
-    const versions = this.#models.get(name) ?? new Map<number, VersionEntry>()
-    this.#models.set(name, versions)
-    const entry = { state, reason }
-    versions.set(version, entry)
-    return entry
+  constructor(table: Table) {
+    this.#table = table
   }
 
-  keys(): Iterable<string> {
-    return this.#models.keys()
+  /** All versions of a model that were ever attempted, ascending. */
+  of(name: string): VersionRow[] {
+    return this.#table.versions(name)
   }
 
-  /** Removes a model that never had a version, or has no directory any more. */
-  forget(name: string): void {
-    this.#models.delete(name)
-  }
-
-  get(name: string, version: number): VersionEntry | null {
-    return this.#models.get(name)?.get(version) ?? null
-  }
-
-  /** All versions of a model, ascending. */
-  of(name: string): [number, VersionEntry][] {
-    return [...(this.#models.get(name) ?? [])].sort(([a], [b]) => a - b)
+  /** All versions of all models. */
+  all(): VersionRow[] {
+    return this.#table.versions(null)
   }
 
   /** Versions of a model that serve, ascending. */
   serving(name: string): number[] {
     return this.of(name)
-      .filter(([, { state }]) => state === 'READY')
-      .map(([version]) => version)
+      .filter(({ state }) => state === 'READY')
+      .map(({ version }) => version)
   }
 
-  /**
-   * The index over the directories that exist now. `attempted` models were polled successfully; without a version they
-   * have no row, while models that were never loaded have a row with their name only (R-38). As in Triton, a READY
-   * version stays READY while it is unusable; `unready` gives the reason.
-   */
-  index(
-    found: FoundModels,
-    attempted: ReadonlySet<string>,
-    readyOnly: boolean,
-    unready: readonly Unready[] = [],
-  ): IndexRow[] {
-    const rows: IndexRow[] = []
-    for (const key of [...found.keys()].sort((a, b) => byteWise(bareName(a), bareName(b)) || byteWise(a, b))) {
-      const name = bareName(key)
-      if ((found.get(key)?.length ?? 0) > 1) {
-        rows.push({ name, state: 'UNAVAILABLE', reason: DUPLICATE })
-        continue
-      }
-      const versions = this.of(key)
-      if (versions.length === 0 && !readyOnly && !attempted.has(key)) rows.push({ name })
-      for (const [version, { state, reason: own }] of versions) {
-        if (readyOnly && state !== 'READY') continue
-        const now = state === 'READY' ? unready.find((u) => u.model === key && u.version === version) : undefined
-        const reason = now?.reason ?? own
-        rows.push({ name, version: String(version), state: indexState(state), ...(reason === '' ? {} : { reason }) })
-      }
-    }
-    return rows
+  /** Reports whether a READY version cannot be used now, for example because its process ended. */
+  isUnusable(name: string): boolean {
+    return this.of(name).some(({ state, reason }) => state === 'READY' && reason !== '')
   }
+
+  served(name: string, version: number): ServedVersion | null {
+    return this.#served.get(name)?.get(version) ?? null
+  }
+
+  /** Records the facts about a version that was published, or got other instances. */
+  serves(name: string, version: number, facts: ServedVersion): void {
+    const versions = this.#served.get(name) ?? new Map<number, ServedVersion>()
+    this.#served.set(name, versions.set(version, facts))
+  }
+
+  set(name: string, version: number, state: 'LOADING' | 'UNAVAILABLE' | 'UNLOADED', reason: string): void {
+    this.#table.setVersionState(name, version, state, reason)
+  }
+
+  /** Takes a version out of service at once; resolves after its last request. */
+  async retire(name: string, version: number): Promise<void> {
+    const versions = this.#served.get(name)
+    versions?.delete(version)
+    if (versions?.size === 0) this.#served.delete(name)
+    await this.#table.retireModel(name, version, UNLOADED)
+  }
+
+  /** Adds a model without versions. */
+  know(name: string): void {
+    if (this.of(name).length === 0) this.#table.setModelKnown(name, true)
+  }
+
+  /** Removes a model that never had a version, or has no directory any more. */
+  forget(name: string): void {
+    this.#table.setModelKnown(name, false)
+  }
+}
+
+/**
+ * The index over the directories that exist now. `attempted` models were polled successfully; without a version they
+ * have no row, while models that were never loaded have a row with their name only (R-38). As in Triton, a READY
+ * version stays READY while it is unusable; its reason is that.
+ */
+export function indexRows(
+  found: FoundModels,
+  attempted: ReadonlySet<string>,
+  readyOnly: boolean,
+  states: readonly VersionRow[],
+): IndexRow[] {
+  const versionsOf = new Map<string, VersionRow[]>()
+  for (const row of states) {
+    const known = versionsOf.get(row.model)
+    if (known === undefined) versionsOf.set(row.model, [row])
+    else known.push(row)
+  }
+  const rows: IndexRow[] = []
+  for (const key of [...found.keys()].sort((a, b) => byteWise(bareName(a), bareName(b)) || byteWise(a, b))) {
+    const name = bareName(key)
+    if ((found.get(key)?.length ?? 0) > 1) {
+      rows.push({ name, state: 'UNAVAILABLE', reason: DUPLICATE })
+      continue
+    }
+    const versions = versionsOf.get(key) ?? []
+    if (versions.length === 0 && !readyOnly && !attempted.has(key)) rows.push({ name })
+    for (const { version, state, reason } of versions) {
+      if (readyOnly && state !== 'READY') continue
+      rows.push({ name, version: String(version), state: indexState(state), ...(reason === '' ? {} : { reason }) })
+    }
+  }
+  return rows
 }

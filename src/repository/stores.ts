@@ -64,7 +64,7 @@ export class Stores {
     const cacheDirectory = await this.#cacheDirectory(scheme)
     const trees = join(cacheDirectory, 'trees')
     const swept = await sweepStores(trees)
-    if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' that earlier processes left behind`)
+    if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' of earlier processes`)
     const root = await privateRoot(trees)
     const { cacheBytesMax, stallSecs } = this.#settings
     const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax, stallSecs, directory: root })
@@ -84,7 +84,7 @@ export class Stores {
       }
     } catch (error) {
       const failed = `failed to make the directory '${directory}' for downloaded models: ${reasonOf(error)}`
-      const message = `${failed}; --repository-cache-directory names another place`
+      const message = `${failed}; --repository-cache-directory sets another directory`
       throw new ServerError('INTERNAL', message, { cause: error })
     }
     return directory
@@ -96,7 +96,7 @@ export class Stores {
     if (store === undefined || schemeOf(store.name) === null) return null
     const name = `${store.name}/${basename(directory)}/1/`
     const advice = `upload an object whose name ends with a slash, '${name}', or a file into it`
-    return `storage has no empty directories: ${advice}`
+    return `cloud storage has no empty directories: ${advice}`
   }
 
   /** The store of a model's directory; undefined if it is in no repository. */

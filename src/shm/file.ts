@@ -51,7 +51,7 @@ export function openFile(key: string, byteSize: number): number {
   const { size } = fstatSync(descriptor)
   if (size >= byteSize) return descriptor
   closeSync(descriptor)
-  throw invalid(`region ${key}: the file has ${size} bytes, the tensors take ${byteSize}`)
+  throw invalid(`region ${key}: the file has ${size} bytes, the tensors need ${byteSize}`)
 }
 
 export function writeAll(descriptor: number, bytes: Uint8Array, offset: number): void {

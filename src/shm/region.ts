@@ -116,7 +116,7 @@ export class Region {
   read(name: string, shape: readonly number[] = this.#state(name).shape): Tensor {
     const space = this.layout.space(name)
     if (shape.some((dim) => !(Number.isSafeInteger(dim) && dim >= 0))) {
-      throw invalid(`tensor '${name}': its shape ${shapeText(shape)} is not known; give the one of the answer`)
+      throw invalid(`tensor '${name}': its shape ${shapeText(shape)} is not known; give the shape of the response`)
     }
     const size = byteSize(space.datatype, shape)
     if (size !== null) checkFits(space, shape, size)

@@ -38,7 +38,7 @@ const RETRY_BYTES = 16 * 1024
 const RETRY_WAIT_MS = 200
 const WAIT_MS = 100
 
-/** A step of a download: bytes that were received, or that it waits for room which other downloads hold. */
+/** A step of a download: bytes that were received, or that it waits for room which other downloads use. */
 export type Step = { bytes: number } | { waits: true }
 
 export type Progress = (step: Step) => void
@@ -305,7 +305,7 @@ export class DownloadCache {
       try {
         for await (const bytes of await client.read(object, range.at, to, signal)) {
           if (bytes.length > to - range.at - length) {
-            const text = `storage sent more than the ${to - from} bytes that were asked of '${object.path}'`
+            const text = `storage sent more than the ${to - from} bytes that were requested of '${object.path}'`
             throw new StoreError('changed', text)
           }
           chunks.push(bytes)
@@ -370,6 +370,6 @@ async function examine(
   } = await readDigests(path, [stored], signal)
   if (found === stored.digest) return { content, damage: null }
   const kind = `${stored.algorithm}${stored.partBytes === null ? '' : ' of its parts'}`
-  const text = `what came of '${name}' has the ${kind} ${found}, and storage says ${stored.digest}`
-  return { content, damage: `${text}: it was damaged on its way, or in storage` }
+  const text = `the received '${name}' has the ${kind} ${found}, but storage reports ${stored.digest}`
+  return { content, damage: `${text}: it was damaged during the transfer or in storage` }
 }

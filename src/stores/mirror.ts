@@ -90,8 +90,7 @@ export class Mirror {
     versions: SomeVersions = null,
   ): Promise<string> {
     const listed = this.#models.get(model)
-    if (listed?.stamp !== stamp)
-      throw new StoreError('changed', `'${this.#url}/${model}' is another one than was listed`)
+    if (listed?.stamp !== stamp) throw new StoreError('changed', `'${this.#url}/${model}' differs from the listed one`)
     const { objects } = listed
     if (objects.length > MODEL_OBJECTS_MAX) {
       const text = `'${this.#url}/${model}' has ${objects.length} objects, and a model may have ${MODEL_OBJECTS_MAX}`
@@ -108,7 +107,7 @@ export class Mirror {
         const segments = segmentsOf(this.#url, object)
         if (!Number.isSafeInteger(object.size) || object.size < 0) {
           const text = `the object '${this.#url}/${object.path}' can not be a file`
-          throw new StoreError('invalid', `${text}: storage says that it has ${object.size} bytes`)
+          throw new StoreError('invalid', `${text}: storage reports ${object.size} bytes`)
         }
         const version = versionOf(segments)
         const isWanted = version === null || versions === null || versions.has(version)

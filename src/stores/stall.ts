@@ -46,7 +46,7 @@ export class Stall {
     this.#gained = 0
     const gain = `it gained less than ${STALL_BYTES} bytes, where each object counts as ${OBJECT_BYTES} or more`
     const text = `the download of the model from '${this.#url}' stalls: in ${this.#ms / 1000} s ${gain}`
-    const advice = 'see that the storage sends what is asked for; --repository-stall-secs is this time'
+    const advice = 'check that the storage sends the requested data; --repository-stall-secs sets this time'
     const end = (): void => this.#stop.abort(new StoreError('unavailable', `${text}: ${advice}`))
     if (this.#ms > 0) this.#timer = setTimeout(end, this.#ms)
   }

@@ -112,7 +112,7 @@ class TritonExporter implements TraceExporter {
     if (count === 0) return
     const path = `${this.#path}.${this.#index}`
     if (this.#index >= TRACE_FILES_MAX) {
-      const text = `${TRACE_FILES_MAX} trace files were written, and no more are: use a higher log-frequency`
+      const text = `${TRACE_FILES_MAX} trace files were written, which is the maximum: use a higher log-frequency`
       this.#fail(count, 'files', text)
       return
     }
@@ -158,7 +158,7 @@ class TritonExporter implements TraceExporter {
 /** Creates an exporter to the file of the command line. */
 export function tritonExporter(settings: TraceDefaults, log: Log): TraceExporter {
   if (settings.levels.includes('TENSORS'))
-    log('warning', `trace level TENSORS writes what clients send and what they are answered to '${settings.file}'`)
+    log('warning', `trace level TENSORS writes the tensors of requests and responses to '${settings.file}'`)
   return new TritonExporter(settings.file, log)
 }
 

@@ -1,6 +1,7 @@
 /**
  * What Triton's security bulletins tell of, tried on this server over its sockets: rows for classes that no other area
- * tries. SECURITY.md names for each CVE the test that shows what becomes of it (test/exposed/cves.mjs).
+ * tries. docs/security/vulnerabilities.md names for each CVE the test that shows what becomes of it
+ * (test/exposed/cves.mjs).
  */
 import {
   existsSync,

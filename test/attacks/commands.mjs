@@ -274,7 +274,7 @@ export const rows = [
       '100 MB, numbers beyond all and shapes of 2^70 elements; a terabyte, a FIFO and a device in their place',
     limit:
       'It must be a regular file of at most `INPUTS_BYTES_MAX`, and `REQUESTS_MAX` of its requests are used. A value ' +
-      'has at most `VALUE_BYTES_MAX` bytes and `BRACKETS_MAX` arrays (src/commands/optimize/inputs.ts). Nothing is ' +
+      'has at most `VALUE_BYTES_MAX` bytes and `BRACKETS_MAX` arrays (src/tools/optimize/inputs.ts). Nothing is ' +
       'written before it was read.',
     server: fresh(standard),
     async run(t) {
@@ -367,10 +367,10 @@ export const rows = [
           'empty.onnx': /./,
           'passwd.onnx': /there is no file|is not below/,
           'up.onnx': /is not below|there is no file/,
-          'fifo.onnx': /is no regular file/,
+          'fifo.onnx': /is not a regular file/,
           'ring.onnx': /there is no file/,
           'null.onnx': /there is no file/,
-          'model.onnx': /is no regular file/,
+          'model.onnx': /is not a regular file/,
           many: /more than \d+ files/,
         }
         let worst = 0

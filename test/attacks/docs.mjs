@@ -16,7 +16,7 @@ runs the rows over real sockets against a real server, and checks after each row
 it, and all of it with \`--nightly\`.
 
 Limits are constants in \`frontend::limits\`, \`http2::limits\`, \`protocol::http::Limits\`, \`engine::limits\`, \`options::EngineOptions\` and
-\`memory\`, unless the row names another place or a flag.
+\`memory\`, unless the row sets another directory or a flag.
 
 A reactor is a thread that owns connections. Work that "leaves the reactor" runs on other threads (\`frontend::offload\`) when it is larger
 than the size in the row. So it does not delay the connections of other clients.

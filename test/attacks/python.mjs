@@ -45,18 +45,24 @@ process.once('exit', () => rmSync(outside, { recursive: true, force: true }))
 
 /** Archive → what the load says. */
 const ARCHIVES = {
-  up: [archive(entry('0', '../../../../../../../../evil', 'x')), /its entry '[./evil]*' leads out of the archive/],
-  absolute: [archive(entry('0', join(outside, 'evil'), 'x')), /leads out of the archive/],
+  up: [
+    archive(entry('0', '../../../../../../../../evil', 'x')),
+    /its entry '[./evil]*' has a path outside of the archive/,
+  ],
+  absolute: [archive(entry('0', join(outside, 'evil'), 'x')), /has a path outside of the archive/],
   link: [
     archive(entry('2', 'bin', '', outside), entry('0', 'bin/evil', 'x')),
-    /its entry 'bin' links out of the archive/,
+    /its entry 'bin' links to a location outside of the archive/,
   ],
-  hard: [archive(entry('1', 'passwd', '', '/etc/passwd')), /its entry 'passwd' links out of the archive/],
+  hard: [
+    archive(entry('1', 'passwd', '', '/etc/passwd')),
+    /its entry 'passwd' links to a location outside of the archive/,
+  ],
   stairs: [
     archive(entry('0', 'a/b/x'), entry('2', 'a/b/l', '', '../..'), entry('2', 'm', '', 'a/b/l/..')),
-    /links out of the archive/,
+    /links to a location outside of the archive/,
   ],
-  through: [archive(entry('2', 'd', '', 'e'), entry('0', 'd/evil', 'x')), /its entry 'd' is there twice/],
+  through: [archive(entry('2', 'd', '', 'e'), entry('0', 'd/evil', 'x')), /its entry 'd' occurs twice/],
   name: [archive(entry('L', '././@LongLink', '', '', 2 ** 30)), /an entry's name and attributes have 1073741824 bytes/],
   device: [archive(entry('3', 'bin/activate')), /is neither a file nor a directory nor a link/],
   fifo: [archive(entry('6', 'bin/activate')), /is neither a file nor a directory nor a link/],

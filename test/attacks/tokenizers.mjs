@@ -23,7 +23,7 @@ const ODD = {
   expression: [split('a'.repeat(5000)), /a regular expression has 5000 bytes, the limit is 4096/],
   nested: [split('('.repeat(3000)), /tokenizer\.json/],
   repeated: [split('((\\w{1000}){1000}){1000}'), /tokenizer\.json/],
-  normalizer: [replace('(a+)+(?!b)'), /of a normalizer looks around or refers back/],
+  normalizer: [replace('(a+)+(?!b)'), /of a normalizer uses lookaround or backreferences/],
   template: [
     { post_processor: { type: 'TemplateProcessing', single: [], pair: [], special_tokens: {} } },
     /post-processor/,

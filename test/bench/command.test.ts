@@ -97,7 +97,7 @@ describe('each transport', () => {
     ['gRPC', () => [`grpc://${grpc}`]],
     ['HTTP with shared memory', () => [server.url, '--shared-memory']],
     ['gRPC with shared memory', () => [`grpc://${grpc}`, '--shared-memory=system']],
-  ])('%s: so many requests are sent as were asked for, and the server counts them', async (_, args) => {
+  ])('%s: so many requests are sent as were requested, and the server counts them', async (_, args) => {
     const before = await counted('simple')
     const rows = await rowsOf(...args(), '--model=simple', '--requests=300', '--concurrency=1,4', '--batch=2')
     expect(rows.map(({ load, result }) => [load.value, result.requests])).toEqual([
@@ -311,7 +311,7 @@ describe('two servers, and a goal', () => {
     const goal = `--goal=p50<${SLOW_MS / 2}ms`
     const { code, out } = await bench(server.url, '--model=slow_40', goal, '--seconds=0.3', '--warmup=0')
     expect(code).toBe(1)
-    expect(out).toContain('p50 < 20 ms was not reached at any rate; at ')
+    expect(out).toContain('p50 < 20 ms was not met at any rate; at ')
   })
 })
 

@@ -163,7 +163,7 @@ test.each([
   const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
   for (const args of [[url], [url, '--model=m']]) {
     const { code, err } = await bench(...args)
-    const text = `${url} does not answer as a server of the v2 protocol: give the HTTP port, 8000 by default\n`
+    const text = `${url} does not respond like a server of the v2 protocol: give the HTTP port, 8000 by default\n`
     expect({ code, err }).toEqual({ code: 1, err: text })
   }
   other.close()
@@ -176,7 +176,7 @@ test('a goal that failing requests do not keep says so, in its lines, its table 
   expect(code).toBe(1)
   expect(err).toMatch(/requests\/s due: not kept: \d+ of \d+ requests failed\n/)
   const [, rate = '', reason = ''] =
-    /p99 < 1 s was not reached at any rate; at ([\d.,]+)\/s (\d+ of \d+ requests? failed)/.exec(out) ?? []
+    /p99 < 1 s was not met at any rate; at ([\d.,]+)\/s (\d+ of \d+ requests? failed)/.exec(out) ?? []
   expect(reason).not.toBe('')
   // The rate and the figures of the summary are a row of the table.
   expect(out).toMatch(new RegExp(`\\n +${rate} +\\d\\.\\d .* no `))

@@ -3,17 +3,18 @@ import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { markdown } from '../../bench/report/markdown.mjs'
 import { page } from '../../bench/report/page.mjs'
-import { readmePart } from '../../bench/report/readme.mjs'
+import { marked, readmePart } from '../../bench/report/readme.mjs'
 import { judge } from '../../bench/report/targets.mjs'
 
 const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
 
-test('the table and the counts in README.md, and both pages, are what the recorded full run found', () => {
+test('the table and the counts in README.md, and the committed page, are what the recorded full run found', () => {
   const result = JSON.parse(read('bench/results/full.json'))
   expect(result.quick).toBe(false)
   expect(result.targets).toEqual(JSON.parse(JSON.stringify(judge(result))))
-  expect(read('bench/results/full.md')).toBe(markdown(result))
-  expect(read('bench/results/full.html')).toBe(page(result))
+  expect(read('bench/results/full.md')).toBe(marked(markdown(result)))
+  // The page is in no commit; a run writes it.
+  expect(page(result)).toContain('</html>')
   // Missed targets are in full.md, not in README.md.
   expect(read('bench/results/full.md')).toContain('**missed**')
   expect(read('README.md')).toContain(`begin -->\n\n${readmePart(result, 'bench/results/full.md')}\n\n<!--`)

@@ -253,7 +253,7 @@ test.each([
   [['--host-policy=a=b'], /--host-policy option format is/],
   [
     ['--grpc-use-ssl=true'],
-    /Bad option: "--grpc-server-cert"\.\nA server that speaks TLS needs the file of its certificate, in PEM\./,
+    /Bad option: "--grpc-server-cert"\.\nA server with TLS needs the file of its certificate, in PEM\./,
   ],
   [['--grpc-use-ssl=true', '--grpc-server-cert=c'], /Bad option: "--grpc-server-key"/],
   [['--grpc-use-ssl-mutual=true', '--grpc-server-cert=c', '--grpc-server-key=k'], /Bad option: "--grpc-root-cert"/],

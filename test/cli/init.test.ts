@@ -18,7 +18,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test, vi } from 'vitest'
 import { addSub, addSubStrings, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
-import { exampleRequest } from '../../src/commands/init/example.js'
+import { exampleRequest } from '../../src/tools/init/example.js'
 import { readOnnx } from '../../src/repository/onnx_file.js'
 import { ROOT, TestServer, repositories } from '../server/harness.js'
 
@@ -42,7 +42,7 @@ function init(args: string[], cwd = directory): { code: number | null; stdout: s
 
 /** The command after `Ask it`, for a server at this port. */
 function curlOf(stdout: string, port: number): string {
-  const text = /Ask it, in another terminal:\n((?: {2}.*\n)+)/.exec(stdout)?.[1] ?? ''
+  const text = /Send a request, in another terminal:\n((?: {2}.*\n)+)/.exec(stdout)?.[1] ?? ''
   expect(text).toContain('localhost:8000/')
   return text.replace('localhost:8000/', `127.0.0.1:${port}/`)
 }
@@ -175,7 +175,7 @@ test('nothing is overwritten without --force, which leaves other files alone', (
   const again = init([path, '--out=kept'])
   expect([again.code, again.stderr]).toEqual([
     1,
-    'error: kept/once/1/model.onnx is already there; --force replaces it, --name=<name> makes another model\n',
+    'error: kept/once/1/model.onnx already exists; --force replaces it, --name=<name> makes another model\n',
   ])
   expect(readFileSync(config, 'utf8')).toBe('name: "once"\n')
   expect(init([path, '--out=kept', '--force', '--batch']).code).toBe(0)
@@ -190,7 +190,7 @@ test('--force makes no second model beside one of another kind, and removes noth
   const replaced = init([path, '--out=mixed', '--force'])
   expect([replaced.code, replaced.stderr]).toEqual([
     1,
-    'error: mixed/kinds/1/model.py is there, of another model, and would stay beside this one: remove it (rm ' +
+    'error: mixed/kinds/1/model.py belongs to another model and would stay beside this one: remove it (rm ' +
       '-r mixed/kinds/1/model.py), or --name=<name> makes another model\n',
   ])
   expect(readdirSync(join(directory, 'mixed/kinds/1'))).toEqual(['model.py'])
@@ -256,7 +256,7 @@ test('weights beside the model come along, below its directory only', () => {
     ['../secret.bin', /keeps data in '\.\.\/secret\.bin', which is not below /],
     ['link.bin', /keeps data in 'link\.bin', which is not below /],
     ['none.bin', /keeps data in 'none\.bin', and there is no file /],
-    ['data', /data is no regular file/],
+    ['data', /data is not a regular file/],
   ] as const) {
     const refused = init([file('ext/bad.onnx', withExternalWeight(location)), '--out=bad'])
     expect([location, refused.code, refused.stdout]).toEqual([location, 1, ''])
@@ -279,7 +279,7 @@ test('a damaged model file never holds the reader up, and is refused or read', (
     try {
       expect(readOnnx(path).dataFiles.length).toBeLessThanOrEqual(1)
     } catch (error) {
-      expect(String(error)).toMatch(/^ServerError: the file is no ONNX model that can be read: /)
+      expect(String(error)).toMatch(/^ServerError: the file is not a readable ONNX model: /)
     }
   }
 })
@@ -308,7 +308,7 @@ test.each([
   [['once.onnx', '--force=yes'], /--force takes no value/],
   [['once.onnx', '--name=../x'], /model name must not contain path traversal characters/],
   [['once.onnx', "--name=it's"], /the name 'it's' can not stand in a URL as it is/],
-  [['once.onnx', '--batch=0'], /--batch=0: rows are a number from 1 to 2147483647/],
+  [['once.onnx', '--batch=0'], /--batch=0: the value must be a number from 1 to 2147483647/],
   [
     ['fixed.onnx', '--batch'],
     /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/,

@@ -79,18 +79,17 @@ test("a missing repository: Triton's text, then the likely meaning", () => {
     return stderr.replace('error: creating server: Internal - failed to stat file ', '')
   }
   expect(reported('--model-repository=~/models')).toBe(
-    '~/models; ~ stays as it is behind = and in files: --model-repository=/home/me/models\n',
+    '~/models; ~ is not expanded after = and in files: --model-repository=/home/me/models\n',
   )
   expect(reported('--model-repository', '--http-port=0')).toBe(
-    '--http-port=0; --model-repository takes what stands behind it for its value: --model-repository=PATH ' +
-      '--http-port=0\n',
+    '--http-port=0; --model-repository uses the next word as its value: --model-repository=PATH --http-port=0\n',
   )
   expect(reported('--model-repository=./modles')).toBe("./modles; did you mean 'models'?\n")
   expect(reported('--model-repository="more models"')).toBe(
-    '"more models"; without blanks and quotes it is there: --model-repository=\'more models\'\n',
+    '"more models"; it exists without blanks and quotes: --model-repository=\'more models\'\n',
   )
   expect(reported('--model-repository=models,more models')).toBe(
-    'models,more models; each repository has an option of its own: --model-repository=models ' +
+    'models,more models; each repository needs an option of its own: --model-repository=models ' +
       "--model-repository='more models'\n",
   )
   expect(reported('--model-repository=/nowhere')).toBe('/nowhere\n')
@@ -115,7 +114,7 @@ test('a model file flat in a repository is named once, with the command that mak
   await server.stop()
   expect(more).toEqual([])
   expect(line).toMatch(
-    /^W.*'resnet.onnx' lies in the model repository itself and is not served, as a model is a directory: npx nereid init /,
+    /^W.*'resnet.onnx' is in the model repository itself and is not served, because a model is a directory: npx nereid init /,
   )
   shell(
     /: (npx nereid init .*) makes one of it/.exec(JSON.parse(line.slice(line.indexOf('"'))) as string)?.[1] ?? 'false',

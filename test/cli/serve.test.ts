@@ -99,8 +99,8 @@ test('an unavailable address is reported as such, without advice to end a proces
   for (const [address, told] of [
     [
       '192.0.2.1',
-      "Socket '192.0.2.1:18099' can not be listened to: Cannot assign requested address (os error 99); no " +
-        'interface of this machine has this address',
+      "Socket '192.0.2.1:18099' can not be listened to: Cannot assign requested address (os error 99)" +
+        '; this machine has no interface with this address',
     ],
     [
       'unix:/no/such/s.sock',

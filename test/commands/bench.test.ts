@@ -110,7 +110,7 @@ test.each([
   [['--concurrency=1', '--rate=2'], '--concurrency is a closed loop and --rate an open one: give one'],
   [['--goal=p98<1ms'], "'p99<20ms', of mean, p50, p90, p95, p99, p999, max, in us, ms or s; got 'p98<1ms'"],
   [['--goal=p99<1ms', '--rate=5'], '--rate has no effect with --goal, which finds the rate'],
-  [['ftp://a'], "'ftp://a' is no URL of http, https, grpc or grpcs"],
+  [['ftp://a'], "'ftp://a' is not a URL of http, https, grpc or grpcs"],
   [['a', 'b', 'c'], "bench takes one server, or two to compare; got 'a', 'b', 'c'"],
   [['a', 'b', '--csv=x'], '--csv has no effect with two URLs'],
   [['http://a', '-i', 'grpc'], "--protocol=grpc and 'http://a' differ: give the grpc port, grpc://HOST:PORT"],

@@ -6,8 +6,8 @@ import { addSub, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { parseArguments } from '../../src/cli/parse.js'
 import { resolveSettings } from '../../src/cli/settings.js'
-import * as check from '../../src/commands/check/index.js'
-import { loadProblems } from '../../src/commands/check/load.js'
+import * as check from '../../src/tools/check/index.js'
+import { loadProblems } from '../../src/tools/check/load.js'
 import { ConfigSyntaxError, parsePbtxt, pbtxtProblems, repositoryHint } from '../../src/config/index.js'
 import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
 import { writeFileSync } from 'node:fs'
@@ -63,7 +63,7 @@ dynamic_batching { preferred_batch_sizes: [ 4 ] }
       ./m/config.pbtxt:7:28: error: Expected integer, got: x
           7 |                 dims: [ 3, x, 2 ]
             |                            ^
-      ./m/config.pbtxt:10:18: error: Expected string, got: OUT. Strings stand in quotes.
+      ./m/config.pbtxt:10:18: error: Expected string, got: OUT. Strings need quotes.
          10 | output [ { name: OUT dims: [ 1 ] } ]
             |                  ^^^
       ./m/config.pbtxt:11:20: error: Message type "inference.ModelDynamicBatching" has no field named "preferred_batch_sizes". Did you mean "preferred_batch_size"?
@@ -107,7 +107,7 @@ max_batch_size: "x"`
       '2:26: Message type "inference.ModelConfig.ParametersEntry" has no field named "val". A map entry has the ' +
         'fields "key" and "value".',
       '2:54: Message type "inference.ModelParameter" has no field named "string_val". Did you mean "string_value"?',
-      '2:74: Expected string, got: 1 Strings stand in quotes.',
+      '2:74: Expected string, got: 1 Strings need quotes.',
       '3:17: Expected integer, got: "x"',
     ])
   })
@@ -310,7 +310,7 @@ describe('a file outside of a model', () => {
     expect([code, out]).toEqual([
       0,
       expect.stringContaining(
-        'warning: names no backend: a load takes it from the file of the model, which is not beside config.pbtxt',
+        'warning: names no backend: loading takes it from the file of the model, which is not beside config.pbtxt',
       ),
     ])
     expect((await lone(`${IO.replace('dims: [ 1 ]', 'dims: [ 0 ]')}`)).code).toBe(1)
@@ -322,7 +322,7 @@ describe('a file outside of a model', () => {
     )
     const effect = await lone(`name: "bert"\nbackend: "onnxruntime"\n${IO}optimization { cuda { graphs: true } }\n`)
     expect(effect.out).toContain(
-      "./bert/config.pbtxt:5:1: warning: model 'bert' configures what has no effect in this release: optimization.cuda",
+      "./bert/config.pbtxt:5:1: warning: model 'bert' has settings without effect in this release: optimization.cuda",
     )
   })
 
@@ -334,7 +334,7 @@ describe('a file outside of a model', () => {
       (await lone('backend: "onnxruntime"\nmodel_transaction_policy { decoupled: ${decoupled_mode} }\n')).out,
     ).toContain('got: $. It is a placeholder of a template')
     expect((await lone('{ "name": "m" }\n')).out).toContain(
-      'Expected identifier, got: {. It looks like JSON: fields stand without quotes and outside of brackets here.',
+      'Expected identifier, got: {. It looks like JSON: fields have no quotes here, and no brackets around them.',
     )
   })
 
@@ -350,7 +350,9 @@ describe('a file outside of a model', () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}`, ['--load'])
     expect([code, out]).toEqual([
       0,
-      expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model'),
+      expect.stringContaining(
+        './bert/config.pbtxt: warning: is not loaded: there are no versions of a model beside it',
+      ),
     ])
   })
 })
@@ -388,7 +390,7 @@ ${scheduling(model)}
           4 | instance_group [ { kind: KIND_GPU } ]
             | ^^^^^^^^^^^^^^
       ./misnamed: error: failed to stat file ./misnamed/1/model.onnx; there is 'resnet50.onnx': call it 'model.onnx', or set default_model_filename: "resnet50.onnx"
-      ./nothing: error: Invalid model name: Could not determine backend for model 'nothing' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'. 'resnet50.onnx' is not a name that is looked for: call it 'model.onnx', or name it in the configuration: backend: "onnxruntime" default_model_filename: "resnet50.onnx".
+      ./nothing: error: Invalid model name: Could not determine backend for model 'nothing' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'. 'resnet50.onnx' is not a name that the backend looks for: call it 'model.onnx', or name it in the configuration: backend: "onnxruntime" default_model_filename: "resnet50.onnx".
       ./stray: warning: ignore version directory 'v1' which fails to convert to integral number. A version is called by its number: '1'.
       ./stray: error: at least one version must be available under the version policy of model 'stray'
       ./torch: error: failed to load model 'torch': './torch/1/model.pt' is empty
@@ -498,7 +500,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
       'error: failed to stat file /nowhere\n0 models, 1 error, 0 warnings\n',
     )
     expect((await runs(check, [join(directory, 'gpu/1/model.onnx')], directory)).out).toMatch(
-      /^error: \.\/gpu\/1\/model\.onnx is no configuration; '\.\/gpu\/1\/model\.onnx' is a model: .* init \.\/gpu\/1\/model\.onnx puts it into the repository models/,
+      /^error: \.\/gpu\/1\/model\.onnx is not a configuration; '\.\/gpu\/1\/model\.onnx' is a model: .* init \.\/gpu\/1\/model\.onnx puts it into the repository models/,
     )
   })
 
@@ -711,7 +713,7 @@ describe('a model of PyTorch', () => {
     [
       'a directory too many',
       { 'r/a/1/model.savedmodel/1/saved_model.pb': 'graph' },
-      "'./r/a/1/model.savedmodel' has no saved_model.pb; there is one in '1': move what is in there up",
+      "'./r/a/1/model.savedmodel' has no saved_model.pb; there is one in '1': move its contents up",
     ],
     [
       'a file',
@@ -729,7 +731,7 @@ describe('a model of PyTorch', () => {
     [
       'a model of Keras',
       { 'r/a/1/model.keras': 'PK' },
-      "there is 'model.keras', a model of Keras: make a SavedModel of it, which is served with platform: " +
+      "there is 'model.keras', a model of Keras: make a SavedModel of it, and serve it with platform: " +
         '"tensorflow_savedmodel": python -c \'import keras; keras.saving.load_model("./r/a/1/model.keras", ' +
         'compile=False).export("./r/a/1/model.savedmodel")\'',
     ],
@@ -750,8 +752,8 @@ describe('a model of PyTorch', () => {
       'r/d/1/saved_model.pb': 'graph',
     })
     expect(out).toContain(
-      "'./r/a/1/model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel " +
-        'of it, which is served with platform: "tensorflow_savedmodel": python -c \'import tensorflow as tf; ',
+      "'./r/a/1/model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel of it, " +
+        'and serve it with platform: "tensorflow_savedmodel": python -c \'import tensorflow as tf; ',
     )
     expect(out).toContain('simple_save(s, "./r/a/1/model.savedmodel", t(["A__0"]), t(["B__0"]))')
     expect(out).toContain("'./r/b/1/net.h5' is a model of Keras: make a SavedModel of it")

@@ -4,9 +4,9 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parseArguments } from '../../src/cli/parse.js'
 import { resolveSettings } from '../../src/cli/settings.js'
-import * as check from '../../src/commands/check/index.js'
-import { loadProblems } from '../../src/commands/check/load.js'
-import * as doctor from '../../src/commands/doctor/index.js'
+import * as check from '../../src/tools/check/index.js'
+import { loadProblems } from '../../src/tools/check/load.js'
+import * as doctor from '../../src/tools/doctor/index.js'
 import { files, runs } from './harness.js'
 
 /** Reasons of the failed loads of a repository. */

@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import * as check from '../../src/commands/check/index.js'
+import * as check from '../../src/tools/check/index.js'
 import { files, runs } from './harness.js'
 
 const CONFIG = `backend: "own"

@@ -1,7 +1,7 @@
 // `nereid dev` with wrong arguments. test/javascript/dev.test.ts has what it does.
 import { expect, test } from 'vitest'
-import * as dev from '../../src/commands/dev/index.js'
-import { importsOf } from '../../src/commands/dev/imports.js'
+import * as dev from '../../src/tools/dev/index.js'
+import { importsOf } from '../../src/tools/dev/imports.js'
 import { files, runs } from './harness.js'
 
 test('a repository that is missing, no directory, a model, or one of several is rejected with advice', async () => {

@@ -1,9 +1,9 @@
 /** Which changes `nereid dev` notices, and what it reloads for them, with small limits. */
 import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { afterEach, expect, test } from 'vitest'
-import { importsOf } from '../../src/commands/dev/imports.js'
-import { Reloads } from '../../src/commands/dev/reloads.js'
-import { Watch } from '../../src/commands/dev/watch.js'
+import { importsOf } from '../../src/tools/dev/imports.js'
+import { Reloads } from '../../src/tools/dev/reloads.js'
+import { Watch } from '../../src/tools/dev/watch.js'
 import type { Repository } from '../../src/repository/index.js'
 import { until } from '../javascript/served.js'
 import { files } from './harness.js'

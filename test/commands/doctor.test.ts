@@ -5,11 +5,12 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
-import { FACTS, type Fact } from '../../src/commands/doctor/facts.js'
-import { tritonVersion } from '../../src/commands/doctor/image.js'
+import { FACTS, type Fact } from '../../src/tools/doctor/facts.js'
+import { tritonVersion } from '../../src/tools/doctor/image.js'
 import { pythonRuntime } from '../../src/api/python.js'
-import * as doctor from '../../src/commands/doctor/index.js'
-import { FILE_BYTES_MAX } from '../../src/commands/doctor/inputs.js'
+import * as doctor from '../../src/tools/doctor/index.js'
+import { FILE_BYTES_MAX } from '../../src/tools/doctor/inputs.js'
+import { COMPAT, textOf } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
 const ONNX = `backend: "onnxruntime"
@@ -29,17 +30,15 @@ async function examined(
   return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
 }
 
-test('every row that doctor cites exists in COMPAT.md', () => {
-  const compat = readFileSync(fileURLToPath(new URL('../../COMPAT.md', import.meta.url)), 'utf8')
-  const rows = compat
-    .split('\n')
+test('every row that doctor cites exists in COMPAT.md or docs/compat', () => {
+  const rows = COMPAT.flatMap((page) => textOf(page).split('\n'))
     .filter((line) => line.startsWith('| '))
     .map((line) => line.slice(2))
   const facts: Fact[] = Object.values(FACTS)
   const cited = facts.flatMap(({ row }) => (row === null ? [] : [row]))
   expect(cited.length).toBeGreaterThan(20)
   // Every fact is used.
-  const directory = fileURLToPath(new URL('../../src/commands/doctor/', import.meta.url))
+  const directory = fileURLToPath(new URL('../../src/tools/doctor/', import.meta.url))
   const code = readdirSync(directory)
     .filter((name) => name !== 'facts.ts')
     .map((name) => readFileSync(join(directory, name), 'utf8'))
@@ -60,7 +59,7 @@ test('an invalid model is reported with its real type', async () => {
     'models',
   )
   expect(code).toBe(1)
-  expect(out).toMatch(/to change +model m: the file is no ONNX model/)
+  expect(out).toMatch(/to change +model m: the file is not an ONNX model/)
   expect(out).toMatch(/to change +model p: the file is a pointer of Git LFS/)
   expect(out).not.toContain('as it is          model')
 })
@@ -127,12 +126,12 @@ describe('a command line', () => {
              differs           --cache-config=redis,host=redis: works; starts without a Redis and connects when it can (COMPAT.md: Response cache in Redis, a Redis that cannot be reached)
              as it is          --strict-model-config=false: works. Use --disable-auto-complete-config.
              as it is          --log-verbose=1
-             differs           --model-repo=s3://bucket/models: works; is read with the same variables; what is downloaded is kept, in --repository-cache-directory (COMPAT.md: Models of a repository in a cloud, where they are)
+             differs           --model-repo=s3://bucket/models: works; is read with the same variables; what is downloaded is kept, in --repository-cache-directory (COMPAT.md: Models of a repository in a cloud)
              to change         --http-prt=8000: unrecognized option '--http-prt'; did you mean '--http-port'?
              as it is          --pinned-memory-pool-byte-size=0
              to change         --grpc-infer-thread-count=1: invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128. Got 1
              differs           --trace-config=mode=opentelemetry: works; the collector must take OTLP over HTTP in protobuf; OTEL_EXPORTER_OTLP_PROTOCOL=http/json sends JSON (COMPAT.md: Traces of mode opentelemetry, how they are sent)
-             to change         left over: is no option of the server: leave it out
+             to change         left over: is not an option of the server: leave it out
              to change         the options together: Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration - e.g. tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...
 
       Starts as:
@@ -217,18 +216,18 @@ describe('a command line', () => {
              differs           --gpus=all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
              as it is          --net=host
              as it is          -p 8000:8000: HTTP
-             as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
-             as it is          --ulimit memlock=-1: no longer needed; may stay
+             as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay
+             as it is          --ulimit memlock=-1: not needed any more; it may stay
              as it is          HF_TOKEN=…
              as it is          --model-repository=/models
-             as it is          mount /models: ./models, looked into below
+             as it is          mount /models: ./models, examined below
              to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take nereid-gpu:VERSION, which docs/containers.md makes
              differs           shared memory in 24.01-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
-             as it is          pip install numpy: packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once
+             as it is          pip install numpy: packages for Python models, at each start: it needs the network, and a writable file system; RUN pip install in an image of your own does it once
 
       ./models/m/config.pbtxt
              as it is          model m: onnxruntime, version 1
-          5  differs           model m: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
+          5  differs           model m: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu shows what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that need a GPU, without one)
 
       Starts as:
         nereid --model-repository=./models
@@ -272,20 +271,20 @@ perf_analyzer -m m -u localhost:8000
       "./run.sh
           7  differs           --gpus '"device=0"': stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
           8  differs           --gpus all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
-          9  as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
-          9  as it is          --ulimit memlock=-1: no longer needed; may stay
+          9  as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay
+          9  as it is          --ulimit memlock=-1: not needed any more; it may stay
          10  as it is          -p 8000:8000: HTTP
          10  as it is          -p 8001:8001: gRPC
          10  as it is          -p 8002:8002: metrics
-         11  as it is          mount /models: ./models, looked into below
+         11  as it is          mount /models: ./models, examined below
          12  to change         image nvcr.io/nvidia/tritonserver:23.12-py3: Triton 2.41, all backends of Triton; take nereid:1, which docs/containers.md makes
          12  differs           shared memory in 23.12-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          12  differs           errors over HTTP in 23.12-py3: some errors have another HTTP status than in this image (COMPAT.md: HTTP status by error class)
          13  as it is          --model-repository=/models
          14  as it is          --allow-gpu-metrics=false
-         14  as it is          $EXTRA: is known when it runs; look at what it says then
-         16  as it is          curl: a client: left alone
-         17  as it is          perf_analyzer: a client: left alone
+         14  as it is          $EXTRA: is known only at run time; check its value then
+         16  as it is          curl: a client: not changed
+         17  as it is          perf_analyzer: a client: not changed
 
       ./models/m/config.pbtxt
              as it is          model m: onnxruntime, version 1
@@ -331,13 +330,13 @@ CMD ["tritonserver", "--model-repository=/models", \\
           3  differs           shared memory in 24.08-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
           4  to change         LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4: libraries for other backends or allocators have no use here: leave it out
           4  as it is          PYTHONUNBUFFERED=1
-          6  to change         RUN apt-get update &&  apt-get install -y libgl1: write USER root before it and USER 1000 behind; packages are those of Debian
-          8  as it is          RUN pip install --no-cache-dir torch transformers: packages for Python models; numpy has to be among those of the interpreter
+          6  to change         RUN apt-get update &&  apt-get install -y libgl1: write USER root before it and USER 1000 after it; packages come from Debian
+          8  as it is          RUN pip install --no-cache-dir torch transformers: packages for Python models; the interpreter needs numpy
          11  as it is          COPY models /models
-         11  as it is          mount /models: ./models, looked into below
-         12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: libraries of backends run in processes of their own; settings reach them (COMPAT.md: Backend libraries, where they run)
+         11  as it is          mount /models: ./models, examined below
+         12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: libraries of backends run in processes of their own; settings reach them (COMPAT.md: Processes of backend libraries)
          13  as it is          EXPOSE 8000 8001 8002
-         14  to change         HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1: curl is not in the image: leave it out, the image asks /v2/health/ready itself
+         14  to change         HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1: curl is not in the image: leave it out, the image checks /v2/health/ready itself
          15  as it is          --model-repository=/models
          16  as it is          --strict-readiness=false
 
@@ -358,7 +357,7 @@ CMD ["tritonserver", "--model-repository=/models", \\
       @@ -14,1 +13,0 @@
       -HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1
 
-      Not in these changes, to be made by hand: ./Dockerfile:6
+      Changes to make by hand: ./Dockerfile:6
 
       8 as it is, 2 differ, 4 to change, 0 not possible yet
       "
@@ -406,24 +405,24 @@ services:
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./compose.yaml
-          4  as it is          CUDA_VISIBLE_DEVICES=0: says which GPUs are there, as for Triton
+          4  as it is          CUDA_VISIBLE_DEVICES=0: names the available GPUs, as for Triton
           5  as it is          AWS_SECRET_ACCESS_KEY=…: read as by Triton
           9  to change         image nvcr.io/nvidia/tritonserver:24.05-py3: Triton 2.46, all backends of Triton; take nereid:1, which docs/containers.md makes
           9  differs           shared memory in 24.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          12  as it is          --model-repository=/models
          13  as it is          --model-control-mode=poll
          14  as it is          --http-thread-count=4: accepted without effect: see --reactor-threads
-         15  as it is          shm_size: 2gb: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
+         15  as it is          shm_size: 2gb: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay
          16  as it is          port 8000:8000: HTTP
          16  as it is          port 8001:8001: gRPC
-         18  as it is          mount /models: ./models, looked into below
+         18  as it is          mount /models: ./models, examined below
          23  differs           deploy: devices: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
-         25  to change         healthcheck: CMD curl -f http://localhost:8000/v2/health/ready: curl is not in the image: leave it out, the image asks /v2/health/ready itself
-         28  as it is          service gateway: is not Triton: left alone
+         25  to change         healthcheck: CMD curl -f http://localhost:8000/v2/health/ready: curl is not in the image: leave it out, the image checks /v2/health/ready itself
+         28  as it is          service gateway: is not Triton: not changed
 
       ./models/m/config.pbtxt
              as it is          model m: onnxruntime, version 1
-          5  differs           model m: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
+          5  differs           model m: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu shows what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that need a GPU, without one)
 
       Starts as:
         nereid --model-repository=./models --model-control-mode=poll --http-thread-count=4
@@ -502,7 +501,7 @@ spec:
       "./triton.yaml
           1  as it is          Service triton: is left alone
          12  as it is          terminationGracePeriodSeconds: 60: has to be longer than --exit-timeout-secs (30)
-         14  as it is          nodeSelector: nvidia.com/gpu.present: says which GPUs are there, as for Triton
+         14  as it is          nodeSelector: nvidia.com/gpu.present: names the available GPUs, as for Triton
          16  as it is          init container fetch: is left alone
          20  to change         image nvcr.io/nvidia/tritonserver:25.03-py3: Triton 2.56, all backends of Triton; take nereid:1, which docs/containers.md makes
          20  differs           shared memory in 25.03-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
@@ -516,8 +515,8 @@ spec:
          37  differs           lifecycle: preStop: ports stay open for --exit-grace-secs (3 s), so a sleep before the end is not needed (COMPAT.md: SIGTERM)
          40  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          42  as it is          mount /models: is a volume: run doctor on the models in it
-         44  as it is          container sidecar: is not Triton: left alone
-         49  as it is          volume dshm: emptyDir, medium Memory: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
+         44  as it is          container sidecar: is not Triton: not changed
+         49  as it is          volume dshm: emptyDir, medium Memory: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; it may stay
 
       Starts as:
         nereid --model-repository=/models --exit-timeout-secs=40
@@ -533,7 +532,7 @@ spec:
       -            - name: LD_PRELOAD
       -              value: /plugins/libcustom.so
 
-      Not in these changes, to be made by hand: ./triton.yaml:35
+      Changes to make by hand: ./triton.yaml:35
 
       12 as it is, 3 differ, 3 to change, 0 not possible yet
       "
@@ -582,7 +581,7 @@ spec:
          22  as it is          --grpc-port=9000
          22  as it is          --http-port=8080
          22  as it is          --allow-grpc=true
-         22  as it is          repository /mnt/models: lies in the image or a volume: run doctor on it there
+         22  as it is          repository /mnt/models: is in the image or a volume: run doctor on it there
 
       Starts as:
         nereid --model-store=/mnt/models --grpc-port=9000 --http-port=8080 --allow-grpc=true
@@ -594,7 +593,7 @@ spec:
       -      image: nvcr.io/nvidia/tritonserver:23.05-py3
       +      image: nereid:1
 
-      Not in these changes, to be made by hand: ./kserve.yaml:7, ./kserve.yaml:8
+      Changes to make by hand: ./kserve.yaml:7, ./kserve.yaml:8
 
       9 as it is, 3 differ, 3 to change, 0 not possible yet
       "
@@ -643,24 +642,24 @@ class TritonPythonModel:
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./r/agent/config.pbtxt
-          5  to change         model agent: unable to find 'libtritonrepoagent_decrypt.so' for repo agent 'decrypt', searched: /opt/tritonserver/repoagents; put its library libtritonrepoagent_<name>.so below --repoagent-directory (COMPAT.md: Libraries of caches and repository agents, where they run)
+          5  to change         model agent: unable to find 'libtritonrepoagent_decrypt.so' for repo agent 'decrypt', searched: /opt/tritonserver/repoagents; put its library libtritonrepoagent_<name>.so below --repoagent-directory (COMPAT.md: Processes of caches and repository agents)
 
       ./r/batched/config.pbtxt
-             differs           model batched: optimization.cuda; answers are right without it; may stay (COMPAT.md: Settings of a configuration that have no effect in this release)
+             differs           model batched: optimization.cuda; responses are the same without it; it may stay (COMPAT.md: Settings of a configuration that have no effect in this release)
              as it is          model batched: onnxruntime, version 1
           5  differs           model batched: max_queue_delay_microseconds: 500: an idle instance does not wait; --strict-batching-delay waits as Triton does (COMPAT.md: Dynamic batching delay)
           6  differs           model batched: response_cache: needs --cache-config, as in Triton (COMPAT.md: Response cache, which requests are equal)
 
       ./r/gpu/config.pbtxt
              as it is          model gpu: onnxruntime, version 1
-          5  differs           model gpu: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
+          5  differs           model gpu: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu shows what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that need a GPU, without one)
 
       ./r/library/config.pbtxt
-          1  to change         model library: no library of backend 'my_backend' was found; put its library libtriton_<name>.so, or its model.py, below --backend-directory (COMPAT.md: Backend libraries, where they run)
+          1  to change         model library: no library of backend 'my_backend' was found; put its library libtriton_<name>.so, or its model.py, below --backend-directory (COMPAT.md: Processes of backend libraries)
 
       ./r/plan/config.pbtxt
              to change         model plan: model 'plan' must specify its inputs and outputs: they are not read from a TensorRT plan
-             differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)
+             differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu shows what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)
 
       ./r/py/config.pbtxt
              as it is          model py: python, version 1
@@ -669,15 +668,15 @@ class TritonPythonModel:
           3  as it is          model py: decoupled
 
       ./r/py/triton_python_backend_stub
-             differs           model py: is left alone: any CPython from 3.9 on with numpy runs models (COMPAT.md: Python models, a \`triton_python_backend_stub\`)
+             differs           model py: is not used: any CPython from 3.9 on with numpy runs models (COMPAT.md: Python models, a \`triton_python_backend_stub\`)
 
       ./r/py/1/model.py
-          7  as it is          model py: self.model = torch.load("x").to("cuda"): the code may use a GPU by itself; its tensors lie on one with FORCE_CPU_ONLY_INPUT_TENSORS "no", as in Triton
+          7  as it is          model py: self.model = torch.load("x").to("cuda"): the code may use a GPU by itself; its tensors are on one with FORCE_CPU_ONLY_INPUT_TENSORS "no", as in Triton
 
       ./r/seq/config.pbtxt
              as it is          model seq: onnxruntime, version 1
           5  differs           model seq: sequence_batching: works; a reload lets those in progress go on with the old load (COMPAT.md: Sequences in progress when their model is reloaded)
-          5  differs           model seq: state: begins with zeros (COMPAT.md: Implicit state without an initial one)
+          5  differs           model seq: state: starts with zeros (COMPAT.md: Implicit state without an initial one)
 
       ./r/worse/config.pbtxt
           2  to change         model worse: Message type "inference.ModelConfig" has no field named "max_batchsize". Did you mean "max_batch_size"?
@@ -710,7 +709,7 @@ class TritonPythonModel:
     expect(code).toBe(0)
     expect(out).toContain(
       'as it is          model plan: tensorrt, version 1\n    5  differs           model plan: is run on ' +
-        'GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve ' +
+        'GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu shows what is missing); without a GPU, serve ' +
         'the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n',
     )
     expect(out).toContain('as it is          model llm: vllm, version 1\n')

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import * as doctor from '../../src/commands/doctor/index.js'
+import * as doctor from '../../src/tools/doctor/index.js'
 import { files, runs } from './harness.js'
 
 const ONNX = `backend: "onnxruntime"
@@ -183,7 +183,9 @@ test('placeholders of documentation are text, and the whole image is replaced', 
   )
   expect(mounted.lines).toContainEqual(expect.stringContaining(`change image ${image}:24.01-py3: Triton 2.42, `))
   expect(mounted.lines).toContainEqual(expect.stringContaining('differs shared memory in 24.01-py3: '))
-  expect(mounted.lines).toContain('1 same mount /models: its directory is known when it runs: run doctor on it there')
+  expect(mounted.lines).toContain(
+    '1 same mount /models: its directory is known only at run time: run doctor on it there',
+  )
   expect(mounted.diff).toContain(
     '+docker run --rm -v</full/path/to/models>:/models nereid:VERSION tritonserver --model-repository=/models\n',
   )
@@ -276,7 +278,7 @@ spec: { predictor: { model: { modelFormat: { name: huggingface }, args: [--model
 `
     const { code, lines, diff } = await examined('runtimes.yaml', manifest)
     expect([code, diff]).toEqual([0, ''])
-    expect(lines.every((line) => line.endsWith('is not Triton: left alone'))).toBe(true)
+    expect(lines.every((line) => line.endsWith('is not Triton: not changed'))).toBe(true)
     expect(lines).toHaveLength(4)
   })
 
@@ -330,7 +332,7 @@ spec:
   expect(lines.filter((line) => !/ same /.test(line))).toEqual([
     '1 change SeldonDeployment simple: Seldon starts the image of Triton for it: name an image of Nereid in ' +
       'its componentSpecs',
-    '9 differs ConfigMap start: has a script that starts a Triton: give it to doctor as a file of its own',
+    '9 differs ConfigMap start: has a script that starts Triton: run doctor on the script as a file',
     '24 change runtime: kserve-tritonserver: name a ServingRuntime with an image of Nereid',
     '34 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write ' +
       'httpGet with /v2/health/live',
@@ -373,7 +375,7 @@ describe('docker run in scripts', () => {
     const line = 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n'
     const open = await examined('run.sh', line, MODELS)
     expect(open.lines.join('\n')).toContain(
-      'change image $TRITON_IMAGE: its name is known when it runs; take nereid:VERSION',
+      'change image $TRITON_IMAGE: its name is known only at run time; take nereid:VERSION',
     )
     expect(open.commands).toEqual(['nereid --model-repository=./models'])
     const both = await examined('run.sh', 'docker run $ARGS "$IMAGE" tritonserver --model-repository=/m\n')
@@ -390,9 +392,9 @@ describe('docker run in scripts', () => {
     )
     expect([code, diff]).toEqual([0, ''])
     expect(lines).toEqual([
-      '1 same docker run redis:7: is not Triton: left alone',
-      '2 same docker run python:3.11: is not Triton: left alone',
-      '3 same docker run $ANY: its image is known when it runs: left alone',
+      '1 same docker run redis:7: is not Triton: not changed',
+      '2 same docker run python:3.11: is not Triton: not changed',
+      '3 same docker run $ANY: its image is known only at run time: not changed',
     ])
   })
 
@@ -412,15 +414,15 @@ describe('docker run in scripts', () => {
     ]) {
       const { lines, commands } = await examined('run.sh', script, MODELS)
       expect(commands, script).toEqual(['nereid --model-repository=./models'])
-      expect(lines.join('\n'), script).toContain('same mount /models: ./models, looked into below')
+      expect(lines.join('\n'), script).toContain('same mount /models: ./models, examined below')
     }
     const other = await examined('run.sh', of('$(git rev-parse --show-toplevel)/models'))
     expect(other.lines.join('\n')).toContain(
-      'same mount /models: its directory is known when it runs: run doctor on it there',
+      'same mount /models: its directory is known only at run time: run doctor on it there',
     )
     expect(other.commands).toEqual(['nereid --model-repository=/models'])
     const colons = await examined('run.sh', of('$(docker inspect x:1 | jq -r .path)/m'))
-    expect(colons.lines.join('\n')).toContain('same mount /models: its directory is known when it runs')
+    expect(colons.lines.join('\n')).toContain('same mount /models: its directory is known only at run time')
   })
 })
 
@@ -447,7 +449,7 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
 `
     const { code, lines, commands, diff } = await examined('status.sh', script)
     expect([code, commands, diff]).toEqual([0, [], ''])
-    expect(lines).toEqual([' same script: starts no Triton that doctor can see'])
+    expect(lines).toEqual([' same script: does not start Triton, as far as doctor can see'])
   })
 
   test('programs in front of the server', async () => {
@@ -458,7 +460,7 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
       expect(output.code, line).toBe(code)
     }
     const server = 'tritonserver --model-repository=$PWD/models --http-port=8000'
-    await check(`numactl --cpunodebind=0 --membind=0 ${server}`, 'same numactl: stays in front of the server')
+    await check(`numactl --cpunodebind=0 --membind=0 ${server}`, 'same numactl: may stay in front of the server')
     await check(`taskset -c 0-7 ${server} &`, 'same taskset')
     await check(`sudo -E ${server}`, '')
     await check(`exec ${server}`, '')
@@ -502,8 +504,7 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
       `docker run --rm -v $PWD/models:/models nvcr.io/nvidia/tritonserver:24.05-py3 bash -c "${command} && ` +
       'tritonserver --model-repository=/models"\n'
     const packages =
-      'packages for Python models, at each start: it needs the network, and a root that can be written; RUN ' +
-      'pip install in an image of your own does it once'
+      'packages for Python models, at each start: it needs the network, and a writable file system; RUN pip install in an image of your own does it once'
     for (const command of [
       'pip install transformers',
       'pip3 install --no-cache-dir -r /models/requirements.txt',
@@ -518,7 +519,7 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     const apt = await examined('up.sh', run('apt-get install -y libgl1'), MODELS)
     expect(apt.lines).toContain(
       '1 change apt-get install -y libgl1: the image runs as a user without rights: install it in an image ' +
-        'of your own, with USER root before and USER 1000 behind',
+        'of your own, with USER root before and USER 1000 after it',
     )
     const shell = await examined(
       'Dockerfile',
@@ -577,7 +578,7 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
       '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n',
     )
     expect(code).toBe(0)
-    expect(lines.join('\n')).toContain('same $@: is known when it runs; look at what it says then')
+    expect(lines.join('\n')).toContain('same $@: is known only at run time; check its value then')
     expect(commands).toEqual(['nereid --model-repository=/models $@ $1'])
   })
 })
@@ -623,10 +624,10 @@ spec:
     expect(all).toContain('1 same template: values of {{ … }} are known when it is rendered')
     expect(all).toContain(
       '18 change image {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}: ' +
-        'its name is known when it runs; take nereid-gpu:VERSION',
+        'its name is known only at run time; take nereid-gpu:VERSION',
     )
     expect(all).toContain(
-      '20 same --model-repository={{ .Values.image.modelRepositoryPath }}: its value is known when it runs',
+      '20 same --model-repository={{ .Values.image.modelRepositoryPath }}: its value is known only at run time',
     )
     expect(all).toContain('22 change --strict-model-confg=false')
     expect(all).toContain('26 differs resources: limits: nvidia.com/gpu: {{ .Values.image.numGpus }}')
@@ -664,7 +665,7 @@ spec:
     expect(code).toBe(1)
     const all = lines.join('\n')
     expect(all).toContain('7 change image nvcr.io/nvidia/tritonserver:{{ triton_version }}-py3: ')
-    expect(all).toContain('same mount /models: its directory is known when it runs')
+    expect(all).toContain('same mount /models: its directory is known only at run time')
     expect(commands).toEqual(['nereid --model-repository=/models --log-verbose={{ log_level | default(0) }}'])
     expect(diff).toContain('+    image: nereid:VERSION\n')
   })
@@ -681,7 +682,7 @@ spec:
 `
     const { code, lines, commands } = await examined('docker-compose.yml', compose)
     expect(code).toBe(1)
-    expect(lines.join('\n')).toContain('same mount /models: its directory is known when it runs')
+    expect(lines.join('\n')).toContain('same mount /models: its directory is known only at run time')
     expect(lines.join('\n')).toContain('port {{ http_port }}:8000: HTTP')
     expect(commands).toEqual(['nereid --model-repository=/models --http-port={{ http_port }}'])
   })
@@ -716,7 +717,7 @@ describe('a Dockerfile', () => {
       'FROM python:3.11-slim\nRUN apt-get update && apt-get install -y curl\nRUN pip install ' +
         'tritonclient[all]\nHEALTHCHECK CMD curl -f localhost/\nCMD ["python", "app.py"]\n',
     )
-    expect([code, diff, lines]).toEqual([0, '', ['1 same image python:3.11-slim: is not Triton: left alone']])
+    expect([code, diff, lines]).toEqual([0, '', ['1 same image python:3.11-slim: is not Triton: not changed']])
   })
 
   test.each([
@@ -849,7 +850,7 @@ describe('LD_PRELOAD is in the diff, however the file writes it', () => {
     const text = pod('      env: [{ name: LD_PRELOAD, value: /x.so }, { name: A, value: b }]\n')
     const directory = files({ 'pod.yaml': text.replace('nereid:1', 'nvcr.io/nvidia/tritonserver:24.05-py3') })
     const { out } = await runs(doctor, [join(directory, 'pod.yaml')], directory)
-    expect(out).toContain('Not in these changes, to be made by hand: ./pod.yaml:6')
+    expect(out).toContain('Changes to make by hand: ./pod.yaml:6')
   })
 })
 

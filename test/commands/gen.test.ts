@@ -8,9 +8,9 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { connect } from '../../client/src/node.js'
 import type { ModelDescription } from '../../src/api/description.js'
-import * as gen from '../../src/commands/gen/index.js'
-import * as key from '../../src/commands/key/index.js'
-import { typescriptOf } from '../../src/commands/gen/typescript.js'
+import * as gen from '../../src/tools/gen/index.js'
+import * as key from '../../src/tools/key/index.js'
+import { typescriptOf } from '../../src/tools/gen/typescript.js'
 import { repositories, ROOT, TestServer } from '../server/harness.js'
 import { files, runs } from './harness.js'
 
@@ -40,7 +40,7 @@ test('models are written with their inputs, outputs and shapes', async () => {
 
     import type { ModelInput } from 'nereid-client'
 
-    /** Each model: its inputs, the datatypes of its outputs, and whether a request has any number of answers. */
+    /** Each model: its inputs, the datatypes of its outputs, and whether a request may have several responses. */
     export interface Models {
       optional: {
         inputs: {
@@ -227,12 +227,12 @@ test('--check is silent when nothing changed, and names the models that did', as
     code: 1,
     out: '',
     err:
-      './models.ts and the models differ; make it again.\n  not in the file: variable\n  no longer there: ' +
+      './models.ts and the models differ; run gen ts again.\n  not in the file: variable\n  no longer there: ' +
       'scalar\n  changed: simple\n',
   })
   writeFileSync(file, 'export {}\n')
   expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`], directory)).err).toBe(
-    "./models.ts was not made by 'gen ts': its first line is another\n",
+    "./models.ts was not made by 'gen ts': its first line differs\n",
   )
 })
 
@@ -259,9 +259,9 @@ test('the file is TypeScript whatever models and tensors are called', () => {
 })
 
 test.each([
-  [[], 2, 'gen makes ts (types for TypeScript), and needs to be told: gen ts'],
+  [[], 2, 'gen makes ts (types for TypeScript): gen ts'],
   [['ts'], 2, 'gen ts needs either --url=<http://host:port> or --model-repository=<path>'],
-  [['ts', '--url=localhost:8000'], 2, "--url is that of the HTTP port, http://… or https://…, not 'localhost:8000'"],
+  [['ts', '--url=localhost:8000'], 2, "--url is the URL of the HTTP port, http://… or https://…, not 'localhost:8000'"],
   [['ts', '--url=http://127.0.0.1:9', '--header=x'], 2, "--header is 'name: value', not 'x'"],
   [['ts', '--url=http://127.0.0.1:9'], 1, 'POST http://127.0.0.1:9/v2/repository/index: no answer: '],
   [['ts', '--model-repository=/nowhere'], 1, '/nowhere'],
@@ -292,9 +292,7 @@ test('at a server with keys it names the variable that gives it one', async () =
   const missing = await runs(gen, from)
   expect([missing.code, missing.err]).toEqual([
     1,
-    expect.stringMatching(
-      /^POST \S+\/index: 401 This needs a key .*; the variable NEREID_KEY gives this command one\n$/,
-    ),
+    expect.stringMatching(/^POST \S+\/index: 401 This needs a key .*; set the variable NEREID_KEY to a key\n$/),
   ])
   // A user who passed a key knows how.
   const wrong = await runs(gen, [...from, '--header=X-API-Key: wrong'])
@@ -337,13 +335,15 @@ test("a server's responses are checked before anything is written", async () => 
   const good = { name: 'a/b', inputs: [tensor] }
   try {
     expect(await output({})).toBe(
-      'POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n',
+      'POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B works without an index\n',
     )
-    expect(await output({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the answer is no JSON\n')
+    expect(await output({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the response is not JSON\n')
     for (const rows of [{}, 'null', [null], [{ name: 1 }]])
-      expect(await output({ [index]: rows })).toBe('URL is no inference server: its index is no list of models\n')
+      expect(await output({ [index]: rows })).toBe(
+        'URL is not an inference server: its index is not a list of models\n',
+      )
     expect(await output({ [index]: ' '.repeat(17 << 20) })).toBe(
-      'POST URL/v2/repository/index: the answer has more than 16777216 bytes\n',
+      'POST URL/v2/repository/index: the response has more than 16777216 bytes\n',
     )
     for (const wrong of [
       [],
@@ -354,12 +354,12 @@ test("a server's responses are checked before anything is written", async () => 
       { name: 'a', outputs: [{ ...tensor, shape: ['x */ y'] }] },
     ]) {
       expect(await output({ [metadata]: wrong, [config]: {} }, '--models=a/b')).toBe(
-        `GET URL${metadata}: the answer describes no model\n`,
+        `GET URL${metadata}: the response does not describe a model\n`,
       )
     }
     for (const wrong of ['null', { max_batch_size: '8 */' }, { input: [null] }]) {
       expect(await output({ [metadata]: good, [config]: wrong }, '--models=a/b')).toBe(
-        `GET URL${config}: the answer is no configuration\n`,
+        `GET URL${config}: the response is not a configuration\n`,
       )
     }
     answers = { [metadata]: JSON.stringify(good), [config]: '{}' }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
-import * as init from '../../src/commands/init/index.js'
+import * as init from '../../src/tools/init/index.js'
 import { invocation } from '../../src/config/invocation.js'
 import { files, runs } from './harness.js'
 import { external, versioned } from './mistakes.js'
@@ -31,7 +31,7 @@ describe('a file that is no model', () => {
     ['a pointer of Git LFS', POINTER, /m\.onnx is a pointer of Git LFS and not the file itself: run `git lfs pull`/],
     ['HTML', '<!DOCTYPE html><html></html>', /m\.onnx is a page of HTML or XML and not a model/],
     ['nothing', '', /m\.onnx is empty/],
-    ['half a model', MODEL.subarray(0, -30), /m\.onnx is no ONNX model: it ends in the middle of a field/],
+    ['half a model', MODEL.subarray(0, -30), /m\.onnx is not an ONNX model: it ends in the middle of a field/],
     [
       'operators that are too new',
       versioned(9, 99),

@@ -7,8 +7,8 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
-import { decided } from '../../src/commands/init/batching.js'
-import * as init from '../../src/commands/init/index.js'
+import { decided } from '../../src/tools/init/batching.js'
+import * as init from '../../src/tools/init/index.js'
 import { Server } from '../../src/index.js'
 import { files, runs } from './harness.js'
 
@@ -106,12 +106,12 @@ describe('a model does not batch, and the configuration says why', () => {
     [
       'a fixed first dimension',
       () => addSub(TYPE.FP32, [1, 4]),
-      /the first dimension of INPUT0 is always 1; an export with a variable one batches/,
+      /the first dimension of INPUT0 is always 1; export it with a variable one to batch/,
     ],
     [
       'a first dimension that is the time',
       () => timeFirst(['time', 1, 4]),
-      /rows depend on each other: in a batch of 4, y differs from a row alone by \d+ % of its greatest value/,
+      /rows depend on each other: in a batch of 4, y differs from a single row by \d+ % of its greatest value/,
     ],
     [
       'rows that depend on each other',
@@ -142,7 +142,7 @@ describe('a model does not batch, and the configuration says why', () => {
     [
       'a first dimension that is no batch, without names',
       () => graph([node('Concat', ['x', 'x'], ['y'], { axis: 0 })], ['', 4], ['', 4]),
-      /the first dimension is no batch: 4 rows have y \[8,4\], not \[4,4\]/,
+      /the first dimension is not a batch: 4 rows have y \[8,4\], not \[4,4\]/,
     ],
     [
       'an output of rows without another dimension, whose shape would become another',
@@ -189,7 +189,7 @@ describe('rates decide', () => {
         ],
         'x [1]',
       ).why,
-    ).toBe('rows are independent, but batches gain nothing: 100 rows/s alone, in batches of 2 101 (x [1])')
+    ).toBe('rows are independent, but batches are not faster: 100 rows/s alone, in batches of 2 101 (x [1])')
   })
   test('rows that are slower together do not batch, cheap or not', () => {
     expect([rows([100, 50]), rows([20_000, 10_000])]).toEqual([0, 0])

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os'
 import { basename, delimiter, join } from 'node:path'
 import { afterAll, afterEach, describe, expect, test, vi } from 'vitest'
 import { emptyConfig, fileHint, parsePbtxt } from '../../src/config/index.js'
-import * as init from '../../src/commands/init/index.js'
-import type { TorchScript } from '../../src/commands/init/torchscript.js'
+import * as init from '../../src/tools/init/index.js'
+import type { TorchScript } from '../../src/tools/init/torchscript.js'
 import { files, runs } from './harness.js'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -91,7 +91,7 @@ describe('a TorchScript, in an interpreter with torch', () => {
     const text = configOf(directory, 'net')
     expect(tensorsOf(text)).toEqual({ input: ['x FP32 [-1]'], output: ['OUTPUT__0 FP32 [-1]'] })
     expect(text).toContain('# The inputs are those of the file.')
-    expect(text).toContain('# The file does not say its outputs: fill them in.')
+    expect(text).toContain('# The file does not have the names of its outputs: fill them in.')
   })
 
   test.each([

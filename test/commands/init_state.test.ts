@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { statesOf } from '../../src/commands/init/state.js'
+import { statesOf } from '../../src/tools/init/state.js'
 
 const tensor = (text: string): { name: string; data_type: string; dims: number[] } => {
   const [name = '', type = '', dims = ''] = text.split(' ')

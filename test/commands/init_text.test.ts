@@ -6,8 +6,8 @@
 import { chmodSync, existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import * as check from '../../src/commands/check/index.js'
-import * as init from '../../src/commands/init/index.js'
+import * as check from '../../src/tools/check/index.js'
+import * as init from '../../src/tools/init/index.js'
 import { repositoryHint, unversionedHint } from '../../src/config/index.js'
 import { invocation } from '../../src/config/invocation.js'
 import { Server } from '../../src/index.js'
@@ -98,7 +98,7 @@ describe('a folder', () => {
   test('that no text model has is refused with the reason, and leaves nothing', async () => {
     const folder = textFolder()
     const { code, err, models } = await made(below('hub', { ...folder, 'tokenizer.json': '{' }))
-    expect([code, err]).toEqual([1, expect.stringMatching(/hub is no text model: .*tokenizer\.json/)])
+    expect([code, err]).toEqual([1, expect.stringMatching(/hub is not a text model: .*tokenizer\.json/)])
     expect(existsSync(models)).toBe(false)
   })
 
@@ -184,7 +184,7 @@ describe('check', () => {
     const alias = ['nereid.alias', 'small'] as [string, string]
     const { code, out } = await runs(check, [files({ ...named('a', alias), ...named('b', alias) })])
     expect(code).toBe(0)
-    expect(out).toContain("warning: alias 'small' of model 'b' is also one of model 'a', which goes before it")
+    expect(out).toContain("warning: alias 'small' of model 'b' is also one of model 'a', which takes precedence")
     expect(out).toContain('2 models, 0 errors, 1 warning')
   })
 

@@ -5,7 +5,7 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { describe, expect, test, vi } from 'vitest'
-import * as key from '../../src/commands/key/index.js'
+import * as key from '../../src/tools/key/index.js'
 import { files, runs } from './harness.js'
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')

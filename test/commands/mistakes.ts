@@ -191,9 +191,9 @@ export const MISTAKES: Mistake[] = [
     reported: ['m/config.pbtxt:3:', 'configuration expects 1 inputs, model provides 2', 'INPUT1'],
   },
   {
-    name: 'an input that is there twice',
+    name: 'an input that occurs twice',
     files: onnx('"INPUT1"', '"INPUT0"'),
-    reported: ['m/config.pbtxt:5:', "input 'INPUT0' is there twice"],
+    reported: ['m/config.pbtxt:5:', "input 'INPUT0' occurs twice"],
     isWarning: true,
   },
   {

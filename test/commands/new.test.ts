@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { PYTHON } from '../../scripts/lib/venv.mjs'
-import * as create from '../../src/commands/new/index.js'
+import * as create from '../../src/tools/new/index.js'
 import { ROOT } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
@@ -55,7 +55,7 @@ test('a place without the package names the command that installs it', async () 
 test('existing files stay, and wrong names and arguments are rejected', async () => {
   const directory = files({ 'models/m/1/model.ts': 'mine' })
   const again = (...args: string[]) => runs(create, [...args, `--out=${join(directory, 'models')}`], directory)
-  expect((await again('model', 'm')).err).toMatch(/models\/m\/1\/model.ts is already there; --force replaces it/)
+  expect((await again('model', 'm')).err).toMatch(/models\/m\/1\/model.ts already exists; --force replaces it/)
   expect((await again('model', 'm', '--lang=python')).err).toMatch(/model\.ts is there, of another model/)
   expect((await again('model', 'a/b')).code).toBe(1)
   expect((await again('model', 'm', '--lang=rust')).err).toMatch(/--lang is ts or python; got 'rust'/)

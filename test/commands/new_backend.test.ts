@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, readdirSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import * as create from '../../src/commands/new/index.js'
+import * as create from '../../src/tools/new/index.js'
 import { readLibrary } from '../../src/repository/elf.js'
 import { libraryProblems } from '../../src/repository/library_problems.js'
 import { ROOT } from '../docs/pages.js'
@@ -77,7 +77,7 @@ test('the description names the files and the three commands', async () => {
 test('existing files stay, and wrong names and languages are rejected', async () => {
   const directory = files({ 'mine/Makefile': 'all:' })
   const again = (...args: string[]) => runs(create, ['backend', ...args, `--out=${directory}`], directory)
-  expect((await again('mine')).err).toMatch(/mine\/Makefile is already there; --force replaces it/)
+  expect((await again('mine')).err).toMatch(/mine\/Makefile already exists; --force replaces it/)
   expect(readFileSync(join(directory, 'mine/Makefile'), 'utf8')).toBe('all:')
   expect((await again('mine', '--force')).code).toBe(0)
   expect((await again('identity')).err).toMatch(/the backend 'identity' is built in and would run instead/)

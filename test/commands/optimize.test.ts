@@ -9,10 +9,10 @@ import { constants } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
-import { Comparison, cosine, type Output } from '../../src/commands/optimize/compare.js'
-import { readRequests } from '../../src/commands/optimize/inputs.js'
-import { measured } from '../../src/commands/optimize/measure.js'
-import * as optimize from '../../src/commands/optimize/index.js'
+import { Comparison, cosine, type Output } from '../../src/tools/optimize/compare.js'
+import { readRequests } from '../../src/tools/optimize/inputs.js'
+import { measured } from '../../src/tools/optimize/measure.js'
+import * as optimize from '../../src/tools/optimize/index.js'
 import { Server } from '../../src/index.js'
 import { textFolder } from '../models/text.mjs'
 import { ROOT } from '../server/harness.js'
@@ -67,7 +67,7 @@ function repository(graph: Uint8Array, made: Uint8Array = graph, config = CONFIG
 afterEach(() => vi.unstubAllEnvs())
 
 /** Rates are measured in one test: they take some seconds. */
-vi.mock('../../src/commands/optimize/measure.js', { spy: true })
+vi.mock('../../src/tools/optimize/measure.js', { spy: true })
 const untimed = (): void => {
   vi.mocked(measured).mockResolvedValue({ concurrency: 1, rates: [1, 2], cpuMs: [2, 1] })
 }
@@ -132,15 +132,14 @@ describe('a model', () => {
     const low = /\ncosine +minimum 0\.\d+, mean 0\.[0-8]\d+\n/
     expect([refused.code, refused.out]).toEqual([1, expect.stringMatching(low)])
     expect(refused.err).toContain(
-      'error: the int8 model differs too much (at least 0.99 in the mean and 0.97 for each output are wanted): ' +
-        'nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it all the same\n',
+      'error: the int8 model differs too much (at least 0.99 in the mean and 0.97 for each output are needed): nothing was written. --exclude=NODE leaves nodes as they are, --accept writes it nevertheless\n',
     )
     nothingLeft(directory)
     expect((await optimized(directory, '--accept')).code).toBe(0)
     expect(existsSync(join(directory, 'out/m/1/model.onnx'))).toBe(true)
     // Existing files stay without --force.
     const again = await optimized(directory, '--accept')
-    expect([again.code, again.err]).toEqual([1, expect.stringContaining('is already there; --force replaces it')])
+    expect([again.code, again.err]).toEqual([1, expect.stringContaining('already exists; --force replaces it')])
     expect((await optimized(directory, '--accept', '--force')).code).toBe(0)
   })
 
@@ -148,7 +147,7 @@ describe('a model', () => {
     const directory = repository(ORIGINAL, NAN)
     const { code, out, err } = await optimized(directory, '--accept')
     expect([code, out]).toEqual([1, expect.stringMatching(/\ncosine +minimum NaN, mean NaN\n/)])
-    expect(err).toContain('returns values that are no numbers where the original has numbers: nothing was written')
+    expect(err).toContain('returns values that are not numbers where the original returns numbers: nothing was written')
     nothingLeft(directory)
   })
 
@@ -332,7 +331,7 @@ describe('inputs', () => {
   })
 
   const wrong: [string, string, RegExp][] = [
-    ['no JSON', 'hello', /is no JSON of requests to \/v2\/models\/m\/infer: /],
+    ['no JSON', 'hello', /is not JSON of requests to \/v2\/models\/m\/infer: /],
     ['deep JSON', '['.repeat(1_000_000), /is no JSON of requests/],
     ['deeper JSON', '['.repeat(4_000_000), /has more than \d+ bytes, or \d+ arrays, in one value: write a request in/],
     [
@@ -352,12 +351,12 @@ describe('inputs', () => {
     [
       'values of another kind',
       JSON.stringify(input({ data: [1, 'two'] })),
-      /has a value in request 1, input 1 that is no INT64, at 1/,
+      /has a value in request 1, input 1 that is not a INT64, at 1/,
     ],
     [
       'numbers beyond all',
       '{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1e999]}]}',
-      /has a value in .* that is no FP32, at 0/,
+      /has a value in .* that is not a FP32, at 0/,
     ],
     ['an unknown datatype', JSON.stringify(input({ datatype: 'FP4\u001b[2J' })), /has the datatype 'FP4[\\\w[]*'/],
   ]

@@ -1,6 +1,6 @@
 // The shell script parser of `nereid doctor`.
 import { describe, expect, test } from 'vitest'
-import { ShellError, WORDS_MAX, shellCommands, shellWords } from '../../src/commands/doctor/shell.js'
+import { ShellError, WORDS_MAX, shellCommands, shellWords } from '../../src/tools/doctor/shell.js'
 
 const commands = (text: string): string[][] =>
   shellCommands(text).map(({ words }) => words.map(({ text: word }) => word))

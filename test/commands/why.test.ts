@@ -116,7 +116,7 @@ const SUM = {
 test('a model is summed up, with its advice and what a simulation expects', () => {
   expect(modelText(SUM, 'instances=3,delay_us=0').join('\n')).toMatchInlineSnapshot(`
     "simple version 1, the last 300 s: 12002 requests, 2 of them failed: 40.0 requests/s, median 20.0 ms, p99 61.0 ms
-      8 clients that wait for a response before they send, in batches of 1.2 rows
+      8 clients that wait for a response before they send the next request, in batches of 1.2 rows
 
     Where the time went, in the mean:
       queue    12.0 ms   54 %  ###########           waiting in the queue
@@ -128,7 +128,7 @@ test('a model is summed up, with its advice and what a simulation expects', () =
       80 %: all instances were busy, and one became free
       20 %: an instance was idle, and there was no reason to wait: no queue delay, or another idle instance
 
-    What requests waited behind:
+    Requests waited for:
       80 %: simple
 
     What to change:
@@ -145,7 +145,7 @@ test('a model is summed up, with its advice and what a simulation expects', () =
 test('a model without advice, without a simulation, and without requests', () => {
   const { simulated: _, ...sum } = SUM
   const lines = modelText({ ...sum, advice: [], arrivals: 'open' }, 'instances=3')
-  expect(lines).toContain('What to change: nothing; the server found no setting that would help.')
+  expect(lines).toContain('What to change: nothing; no setting that the server tried would help.')
   expect(lines.at(-1)).toMatch(/^Not simulated: /)
   expect(modelText({ model: 'simple', version: '1', seconds: 300 }, undefined)).toEqual([
     'simple version 1: no requests in the last 300 s',

@@ -78,7 +78,7 @@ describe('C-32 refuses with INVALID_ARG', () => {
     ['{"name":"\\u00', '1:11: invalid escape in string'],
     ['{"name":"a', '1:9: string is not closed'],
     ['{"name":"\\u00g0"}', '1:11: invalid escape in string'],
-    ['{"max_batch_size":010}', '1:22: octal and hex numbers are no JSON: 010'],
+    ['{"max_batch_size":010}', '1:22: octal and hex numbers are not JSON: 010'],
     ['{"max_batch_size":1-2}', '1:22: not a number: 1-2'],
     ['{"max_batch_size":"1.0"}', '(max_batch_size): invalid value "1.0" for type TYPE_INT32'],
     ['{"max_batch_size":" 1"}', '(max_batch_size): invalid value " 1" for type TYPE_INT32'],

@@ -184,7 +184,7 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
     ],
     [
       'instance_group { kind: "KIND_CPU" }',
-      '1:24: Expected integer or identifier, got: "KIND_CPU"| Values of an enumeration stand without quotes.',
+      '1:24: Expected integer or identifier, got: "KIND_CPU"| Values of an enumeration have no quotes.',
     ],
     ['max_batch_size: 1.5', '1:17: Expected integer, got: 1.5'],
     ['max_batch_size: +1', '1:17: Expected integer, got: +'],
@@ -215,7 +215,7 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
       'response_cache { enable: "true" }',
       '1:26: Expected identifier, got: "true"| A boolean is true or false, without quotes.',
     ],
-    ['name: m', '1:7: Expected string, got: m| Strings stand in quotes.'],
+    ['name: m', '1:7: Expected string, got: m| Strings need quotes.'],
     ['name: "a\nb"', '1:9: String literals cannot cross line boundaries.'],
     ['name: "a', '1:9: Unexpected end of string.'],
     [String.raw`name: "\q"`, '1:9: Invalid escape sequence in string literal.'],

@@ -89,7 +89,7 @@ test('an alias that leads to another model is named, with that model', () => {
   const [a, b] = [named('a', parameter('nereid.alias', 'small')), named('b', parameter('nereid.alias', 'small; a; c'))]
   expect(aliasClashes(a, [a, b])).toEqual([])
   expect(aliasClashes(b, [a, b])).toEqual([
-    "alias 'small' of model 'b' is also one of model 'a', which goes before it",
-    "alias 'a' of model 'b' is also the name of a model, which goes before it",
+    "alias 'small' of model 'b' is also one of model 'a', which takes precedence",
+    "alias 'a' of model 'b' is also the name of a model, which takes precedence",
   ])
 })

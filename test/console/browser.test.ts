@@ -186,7 +186,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
       .find((one) => one.textContent === '${label}' && !one.disabled)?.click() === undefined`
     await tab.until(text('dialog .tools button'))
     await tab.run(press('Unload'))
-    expect(await tab.until(text('#ask'))).toBe('Unload quick? It answers no requests now.')
+    expect(await tab.until(text('#ask'))).toBe('Unload quick? It serves no requests now.')
     await tab.until(`document.activeElement.textContent === 'Keep'`)
     await tab.press('Escape')
     await tab.until(`document.querySelector('.ask') === null && document.activeElement.textContent === 'Unload'`)

@@ -110,7 +110,7 @@ test('a model that stopped responding, and one that became slower, are found', (
     )
   }
   expect(texts(picture)).toEqual([
-    ['stuck', 'bad', 'has not answered for 60 s: its only instance is busy, 3 requests wait.'],
+    ['stuck', 'bad', 'has not responded for 60 s: its only instance is busy, 3 requests wait.'],
     ['slower', 'warn', 'A request takes 8.0 ms, 4 times as long as in the minutes before.'],
   ])
 })
@@ -127,17 +127,21 @@ test('requests that wait for memory, and CPU that is used up, are findings of th
     )
   expect(texts(picture)).toEqual([
     ['server', 'bad', '4 requests wait for memory: requests hold 990 MB of 1.0 GB (--memory-limit).'],
-    ['server', 'warn', 'The server uses 2.0 of 2 cores: everything waits for CPU.'],
+    ['server', 'warn', 'The server uses 2.0 of 2 cores: all requests wait for CPU.'],
   ])
   picture.event('error', { error: 'the file system is gone' })
-  expect(texts(picture)[0]).toEqual(['server', 'bad', 'The server could not make its numbers: the file system is gone'])
+  expect(texts(picture)[0]).toEqual([
+    'server',
+    'bad',
+    'The server could not compute its figures: the file system is gone',
+  ])
 })
 
-test('requests that are rejected before a model takes them are a finding of the server, with the last reason', () => {
+test('requests that are rejected before they reach a model are a finding of the server, with the last reason', () => {
   const picture = new Picture()
   for (let second = 0; second < 30; second += 1)
     picture.event('now', now(second, [], { failed: { client: second * 5, model: 0, server: 0, environment: 0 } }))
-  expect(texts(picture)).toEqual([['server', 'warn', '5 requests per second are rejected before a model takes them.']])
+  expect(texts(picture)).toEqual([['server', 'warn', '5 requests per second are rejected before they reach a model.']])
   picture.event('slowest', {
     minutes: 15,
     slowest: [],
@@ -169,7 +173,7 @@ test('requests to a model that is not loaded are a bad finding of that model', (
   for (let second = 0; second < 20; second += 1)
     picture.event('now', now(second, [], { failed: { client: second * 5, model: 0, server: 0, environment: 0 } }))
   expect(texts(picture)).toEqual([
-    ['gone', 'bad', 'does not serve and is asked all the same: 5 requests per second are rejected. The last: no gone'],
+    ['gone', 'bad', 'is not ready but receives requests: 5 requests per second are rejected. The last: no gone'],
   ])
 })
 
@@ -264,13 +268,13 @@ test('changes that are advised have words, also those without numbers', () => {
     true,
     false,
   ])
-  expect(unloadText('m', [])).toBe('Unload m? It answers no requests now.')
+  expect(unloadText('m', [])).toBe('Unload m? It serves no requests now.')
   expect(['a-b_1.c', 'a b', 'a/b', '<i>', 'ü'].map(isInPaths)).toEqual([true, false, false, false, false])
 })
 
 test('a configuration is told by its instances, its batching and its queue', () => {
   const queue = ['Queue', 'no limit of its own']
-  expect(factsOf({})).toEqual([['Batching', 'none: a request runs alone'], queue])
+  expect(factsOf({})).toEqual([['Batching', 'none: requests run one by one'], queue])
   expect(
     factsOf({
       max_batch_size: 8,
@@ -281,7 +285,7 @@ test('a configuration is told by its instances, its batching and its queue', () 
     }),
   ).toEqual([
     ['Instances', '1 instance on CPU, 2 instances on each GPU of 0, 1'],
-    ['Batching', 'only what a client sends together, in batches of up to 8 rows'],
+    ['Batching', 'only rows of one request, in batches of up to 8 rows'],
     queue,
   ])
   const policy = { max_queue_size: 16, default_timeout_microseconds: '200000' }

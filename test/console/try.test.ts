@@ -80,7 +80,7 @@ test('what does not fit is named with the input', () => {
   expect(wrong(field('FP64', [-1], { text: '9007199254740993' }))).toThrow(/FP64 does not hold 9007199254740993/)
   expect(wrong(field('FP32', [-1], { text: '1e-60' }))).toThrow(/does not hold 1e-60: it would become 0/)
   expect(sent(field('FP32', [-1], { text: '16777216 0.1 -0' }))[2]).toEqual([16777216, Math.fround(0.1), -0])
-  expect(() => parametersOf('a')).toThrow("'a' is no parameter: write name=value")
+  expect(() => parametersOf('a')).toThrow("'a' is not a parameter: write name=value")
   expect(parametersOf('a = 1\n\nb=true\nc=x=y\nd=')).toEqual([
     ['a', 1],
     ['b', true],

@@ -1,7 +1,7 @@
 /** `nereid doctor` over the manifests of docs/deploy: they need no change, and start as they are written. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import * as doctor from '../../src/commands/doctor/index.js'
+import * as doctor from '../../src/tools/doctor/index.js'
 import { runs } from '../commands/harness.js'
 import { DEPLOY, PODS, filesOf, flagsOf, type Pod, type Yaml } from './manifests.js'
 

@@ -4,8 +4,8 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { gpuReport, type Found, type GpuReport } from '../../src/commands/gpu/report.js'
-import { reportText } from '../../src/commands/gpu/text.js'
+import { gpuReport, type Found, type GpuReport } from '../../src/tools/gpu/report.js'
+import { reportText } from '../../src/tools/gpu/text.js'
 import { ROOT } from '../server/harness.js'
 import { INSTANCES, Mocks, UUIDS } from './mocks.js'
 
@@ -53,7 +53,7 @@ ONNX Runtime  1.30.0, `)
   expect(out).toContain(`To do:
   install what is missing for CUDA
       pip install 'onnxruntime-gpu[cuda,cudnn]==1.30.0'
-  or, where the providers lie elsewhere, name their directory with --backend-config=onnxruntime,provider-directory=PATH
+  or, if the providers are elsewhere, name their directory with --backend-config=onnxruntime,provider-directory=PATH
 `)
 })
 
@@ -78,14 +78,14 @@ test.each([
     '0,7,1',
     [`0 Mock 0 ${FIRST}`],
     [SECOND],
-    "CUDA_VISIBLE_DEVICES='0,7,1': '7' chooses no device, and what stands behind it is ignored: there are 2 " +
+    "CUDA_VISIBLE_DEVICES='0,7,1': '7' matches no device, and the rest of the list is ignored: there are 2 " +
       'devices, counted from 0',
   ],
   [
     'GPU-a',
     [],
     [SECOND, FIRST],
-    "CUDA_VISIBLE_DEVICES='GPU-a': 'GPU-a' chooses no device, and what stands behind it is ignored: the " +
+    "CUDA_VISIBLE_DEVICES='GPU-a': 'GPU-a' matches no device, and the rest of the list is ignored: the " +
       'uuids of 2 devices begin so',
   ],
 ])(
@@ -218,7 +218,7 @@ test('a machine that has everything is usable, whether or not TensorRT is there'
     ['TensorRT cannot be used: there is no provider'],
   ])
   expect(reportText(found)).toContain('CUDA          /d/cuda, built for CUDA 13\n                libcudart.so.13: /c\n')
-  expect(reportText(found)).toContain('\nWhat models on a GPU need is there.\n')
+  expect(reportText(found)).toContain('\nEverything that models on a GPU need is installed.\n')
 })
 
 test.each([

@@ -1,6 +1,6 @@
 /** On a machine with GPUs, each backend's instances are where docs/gpu.md says. The driver is a stand-in. */
 import { afterAll, expect, test } from 'vitest'
-import * as check from '../../src/commands/check/index.js'
+import * as check from '../../src/tools/check/index.js'
 import { backendRow } from '../../src/config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../../src/config/generated/model_config_pb.js'
 import { resolveSettings } from '../../src/cli/settings.js'

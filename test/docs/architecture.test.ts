@@ -24,6 +24,7 @@ const typescriptText = filesBelow(join(ROOT, 'src'), /\.ts$/).map(read).join('\n
 /** Names from third-party libraries and from the standard one. */
 const FOREIGN = new Set([
   'ArcSwap',
+  'Cargo',
   'Bytes',
   'OrtValue',
   'OrtRunOptions',
@@ -103,6 +104,14 @@ test('every file that the pages name exists', () => {
 
 test('ARCHITECTURE.md is read in ten minutes', () => {
   expect(Buffer.byteLength(TEXTS.get('ARCHITECTURE.md') ?? '')).toBeLessThanOrEqual(16 * 1024)
+})
+
+test('every crate has a row in the map of ARCHITECTURE.md, and every row a crate', () => {
+  const map = /^\| crate \| holds \|\n\|---\|---\|\n((?:\|.*\n)*)/m.exec(TEXTS.get('ARCHITECTURE.md') ?? '')?.[1] ?? ''
+  const cells = map.split('\n').map((line) => line.split(' | ')[0] ?? '')
+  expect(cells.flatMap((cell) => [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name)).toSorted()).toEqual(
+    crates.toSorted(),
+  )
 })
 
 test('every module with unsafe code is named, and no other', () => {

@@ -4,7 +4,7 @@ import { join, posix } from 'node:path'
 import { expect, test } from 'vitest'
 import { GROUPS } from '../../docs/site/pages.mjs'
 import { COMMANDS } from '../../src/cli/commands.js'
-import { readYaml } from '../../src/commands/doctor/yaml.js'
+import { readYaml } from '../../src/tools/doctor/yaml.js'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
 import { REWRITTEN } from '../../src/tools/bench/perf_analyzer.js'
 import {

@@ -13,10 +13,13 @@ export const PAGES = [
     .map((name) => `docs/${name}`),
 ]
 
+/** Pages with the differences from Triton; the first has those that can break a deployment. */
+export const COMPAT = ['COMPAT.md', ...readdirSync(join(ROOT, 'docs/compat')).map((name) => `docs/compat/${name}`)]
+
 /** Pages about the current server: the names in them must exist. */
 export const ALL = [
   ...PAGES,
-  'COMPAT.md',
+  ...COMPAT,
   'ARCHITECTURE.md',
   'CHANGELOG.md',
   'CONTRIBUTING.md',

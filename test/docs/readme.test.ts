@@ -1,4 +1,4 @@
-/** README.md is short and its links work; CONTRIBUTING.md names all suites, docs/start.md all example models. */
+/** README.md is short and its links work; the page of suites names them all, docs/start.md all example models. */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -13,10 +13,10 @@ test('README.md has at most 150 lines, and missed goals are in bench/results', (
   expect(README).not.toMatch(/^ ?Missed:|, target [≤≥]/m)
 })
 
-test('the suites that CONTRIBUTING.md names are those that npm test knows', () => {
+test('the suites that docs/internals/suites.md names are those that npm test knows', () => {
   const known = /const SUITES = \{\n([\s\S]*?)\n\}\n/.exec(read('scripts/suites.mjs'))?.[1] ?? ''
   const suites = [...known.matchAll(/^ {2}(\w+): \{/gm)].map(([, name = '']) => name)
-  const named = /# some of: ([\w ]+)/.exec(read('CONTRIBUTING.md'))?.[1]?.trim().split(' ') ?? []
+  const named = /# some of: ([\w ]+)/.exec(read('docs/internals/suites.md'))?.[1]?.trim().split(' ') ?? []
   expect(suites.length).toBeGreaterThan(8)
   expect(named.toSorted()).toEqual(suites.toSorted())
 })

@@ -103,6 +103,7 @@ test('comments for tests are not in the pages', () => {
   expect([...pages].filter(([, html]) => /<!--/.test(html)).map(([address]) => address)).toEqual([])
   expect([...new Set([...pages.keys()].map((address) => dirname(address)))].toSorted()).toEqual([
     '.',
+    'compat',
     'contract',
     'decisions',
     'inside',

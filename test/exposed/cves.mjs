@@ -302,7 +302,7 @@ export function published() {
   )
 }
 
-/** The part of SECURITY.md about them. */
+/** The page about them. */
 export function cveText() {
   const known = published()
   const tick = (path) => `\`${path}\``
@@ -322,7 +322,7 @@ export function cveText() {
   })
   const count = CLASSES.reduce((sum, { cves }) => sum + cves.length, 0)
   return (
-    `### Known vulnerabilities of Triton\n\nThis table lists the ${count} vulnerabilities of Triton that were ` +
+    `# Known vulnerabilities of Triton\n\nThis page lists the ${count} vulnerabilities of Triton that were ` +
     'published from December 2023 to August 2026, with the behaviour of Nereid for each.\n\n| in Triton | in ' +
     `Nereid | shown by |\n|---|---|---|\n${lines.join('\n')}\n`
   )

@@ -1,1 +1,1 @@
-export function written(page: string): string
+export function pages(): Map<string, string>

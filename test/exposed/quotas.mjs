@@ -31,11 +31,11 @@ const ROWS = [
   { title: 'another key at the same time', key: 'operator', ...OPEN },
 ]
 
-/** The rows as SECURITY.md has them. */
+/** The rows as docs/security/permissions.md has them. */
 export function quotaText() {
   const rows = ROWS.map(({ title, http, grpc }) => `| ${title} | ${http} | ${grpc ?? ''} |`)
   return (
-    '### Quotas of keys\n\n`--keys-file=keys.json`\n\n| request | HTTP | gRPC ' +
+    '## Quotas of keys\n\n`--keys-file=keys.json`\n\n| request | HTTP | gRPC ' +
     `|\n|---|---|---|\n${rows.join('\n')}\n`
   )
 }

@@ -1,12 +1,12 @@
 /**
- * The table of SECURITY.md has every verb of the server, and stands in SECURITY.md as the suite `exposed` asks for it.
+ * docs/security/permissions.md has every verb of the server, as the suite `exposed` asks for it.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { CLASSES, published } from './cves.mjs'
-import { written } from './docs.mjs'
+import { pages } from './docs.mjs'
 import { sections } from './sections.mjs'
 import { callOf, calls, routeOf, routes, verbs as allVerbs } from './verbs.mjs'
 
@@ -60,9 +60,8 @@ test('each column has an answer for each verb', () => {
   }
 })
 
-test('SECURITY.md has the tables as the rows say them: node test/exposed/docs.mjs', () => {
-  const page = readFileSync(join(ROOT, 'SECURITY.md'), 'utf8')
-  expect(written(page)).toBe(page)
+test('the pages of docs/security are written from the rows: node test/exposed/docs.mjs', () => {
+  for (const [path, text] of pages()) expect(readFileSync(join(ROOT, path), 'utf8'), path).toBe(text)
 })
 
 test('every known vulnerability of Triton has its place, and no other', () => {

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * Prints the table of SECURITY.md, each row with its result: `node test/exposed/run.mjs [--only=SECTION] [-v]`. Every
- * verb is asked for over real sockets, from loopback and from a network, by curl and tritonclient; openssl looks at
- * TLS. The last line is `N passed, N failed`.
+ * Prints the tables of docs/security/permissions.md, each row with its result:
+ * `node test/exposed/run.mjs [--only=SECTION] [-v]`. Every verb is asked for over real sockets, from
+ * loopback and from a network, by curl and tritonclient; openssl looks at TLS. The last line is `N passed, N failed`.
  *
  * The network is a namespace of this run's own (network.py): servers there may listen at every address, as they do
  * without flags, and nobody else can reach them. Where the machine allows none, columns of the network are not run, and

@@ -1,7 +1,7 @@
 /**
- * The table of SECURITY.md: for each server that somebody may start, what each verb answers to whom. A column is an
- * origin (`where`) and what the client brings (`brings`). What it answers is one rule for each column; the table that
- * comes of it is in SECURITY.md, where a change of a rule shows as changed rows.
+ * The tables of docs/security/permissions.md: for each server that somebody may start, what each verb answers to
+ * whom. A column is an origin (`where`) and what the client brings (`brings`). What it answers is one rule for each
+ * column; the table that comes of it is in that page, where a change of a rule shows as changed rows.
  *
  * Rules take a verb (verbs.mjs) and a transport, and return the status: of HTTP as three digits, of gRPC by its name.
  */
@@ -248,28 +248,28 @@ export const sections = (pki, keys, places) => {
           brings: 'a token for another audience',
           headers: bearer(keys.tokens.audience),
           expect: unknown,
-          says: /is for another server/,
+          says: /has another audience/,
         },
         {
           where: 'network',
           brings: 'a token of another issuer',
           headers: bearer(keys.tokens.issuer),
           expect: unknown,
-          says: /is of another issuer/,
+          says: /has another issuer/,
         },
         {
           where: 'network',
           brings: 'a token without a signature',
           headers: bearer(keys.tokens.unsigned),
           expect: unknown,
-          says: /is no token that can be read|algorithm that is not taken/,
+          says: /is malformed|algorithm that is not taken/,
         },
         {
           where: 'network',
           brings: 'a token signed with the public key as a secret (HS256)',
           headers: bearer(keys.tokens.confused),
           expect: unknown,
-          says: /is signed with an algorithm that is not taken/,
+          says: /is signed with an algorithm that is not accepted/,
         },
         {
           where: 'network',
@@ -283,7 +283,7 @@ export const sections = (pki, keys, places) => {
           brings: 'a token with an unknown `kid`',
           headers: bearer(keys.tokens.unknown),
           expect: unknown,
-          says: /is signed with a key that is not known/,
+          says: /is signed with an unknown key/,
         },
       ],
     },
@@ -332,7 +332,7 @@ export const sections = (pki, keys, places) => {
   ]
 }
 
-/** Paths as they stand in SECURITY.md, which names no file of this run. */
+/** Paths as the page has them, which names no file of this run. */
 const named = (name) => ({ cert: `${name}.crt`, key: `${name}.key` })
 export const shownSections = () =>
   sections(

@@ -1,4 +1,4 @@
-/** How rows of the table are written, in SECURITY.md and by the suite. */
+/** How rows of the table are written, in docs/security/permissions.md and by the suite. */
 
 /** Answers of both transports; of one where the verb has no other. */
 export function cell(verb, answer) {
@@ -17,12 +17,12 @@ export function heading(section) {
       : section.flags.map((flag) => `\`${flag}\``).join(' ')
   const columns = section.columns.map(({ where, brings }) => (brings === 'nothing' ? where : `${where}, ${brings}`))
   return (
-    `### ${section.title}\n\n${flags.startsWith('`') ? flags : `\`${flags}\``}\n\n| verb | ` +
+    `## ${section.title}\n\n${flags.startsWith('`') ? flags : `\`${flags}\``}\n\n| verb | ` +
     `${columns.join(' | ')} |\n|---|${columns.map(() => '---').join('|')}|`
   )
 }
 
-/** A section as SECURITY.md has it. */
+/** A section as docs/security/permissions.md has it. */
 export function sectionText(section, verbs) {
   const rows = verbs.map((verb) => {
     const cells = section.columns.map(({ expect }) => cell(verb, (transport) => expect(verb, transport)))
@@ -41,7 +41,7 @@ export function verbText(verbs) {
       `${verb.category ?? ''} | ${verb.act === 'write' ? 'yes' : ''} |`,
   )
   return (
-    '### The verbs\n\n| verb | HTTP | gRPC | category | changes the server ' +
+    '## The verbs\n\n| verb | HTTP | gRPC | category | changes the server ' +
     `|\n|---|---|---|---|---|\n${rows.join('\n')}\n`
   )
 }

@@ -52,7 +52,7 @@ export function makeTokens(directory) {
   }
 }
 
-/** Stand-ins for SECURITY.md, which shows no token. */
+/** Stand-ins for docs/security/permissions.md, which shows no token. */
 export const NO_TOKENS = {
   file: 'keys.json',
   set: 'jwks.json',

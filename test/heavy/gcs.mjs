@@ -180,7 +180,7 @@ async function run(checks) {
     })
     await checks.step('a credential that is not taken, or that is none, is told without what is in it', async () => {
       const client = await open('gs://models/repository', { ...environment, TRITON_CLOUD_CREDENTIAL_PATH: file })
-      await mustThrow('denied', "Google's service that gives tokens answered 400 invalid_grant", () => all(client))
+      await mustThrow('denied', "Google's token service answered 400 invalid_grant", () => all(client))
       client.close()
       await mustThrow('invalid', '/nothing', () =>
         open('gs://other/repository', { ...environment, TRITON_CLOUD_CREDENTIAL_PATH: file }),

@@ -115,7 +115,7 @@ test('numbers of a request that its 64 bits do not hold are errors', async () =>
     )
   await expect(tested.infer(input(1), { timeoutUs: 0.5 })).rejects.toThrow('timeoutUs must be an integer from 0 to')
   await expect(tested.infer(input(1), { parameters: { rate: NaN } })).rejects.toThrow(
-    "parameter 'rate' is NaN, and numbers of parameters are finite",
+    "parameter 'rate' is NaN, and numbers of parameters must be finite",
   )
   expect((await tested.infer(input(1), { correlationId: 2n ** 64n - 1n })).output('OUT').data).toEqual(
     Float32Array.of(2),
@@ -129,9 +129,7 @@ test('rejections, errors with a code and values that are no errors answer the ba
     'INVALID_ARG no',
     'INVALID_ARG no',
   ])
-  expect((await answers(() => Promise.reject('text')))[0]).toBe(
-    failed('Error: a value that is no Error was thrown: text'),
-  )
+  expect((await answers(() => Promise.reject('text')))[0]).toBe(failed('Error: the thrown value is not an Error: text'))
 })
 
 test('a wrong value of execute fails the batch with a text that says what was expected', async () => {
@@ -288,7 +286,7 @@ test('a request that the model forgets is answered with an error', async () => {
   const model = await testModel({ execute: ([request]: InferenceRequest[]) => (request?.sender, null) })
   const answer = model.infer({})
   const collect = setInterval(gc, 5)
-  await expect(answer).rejects.toThrow('the request was not answered: its response sender ended before its final')
+  await expect(answer).rejects.toThrow('the request has no final response: its response sender ended')
   clearInterval(collect)
 })
 
@@ -375,7 +373,7 @@ test('a rescheduled request runs again, and gets no answer', async () => {
     requests[0]?.reschedule()
     return [null, empty()]
   }
-  expect(await answers(execute)).toEqual(['UNSUPPORTED the model asks for the next step of the sequence', null])
+  expect(await answers(execute)).toEqual(['UNSUPPORTED the model requests the next step of the sequence', null])
   expect((await answers((requests) => (requests[0]?.reschedule(), [empty(), empty()])))[0]).toBe(
     failed('Expected null in the execute function return array for a rescheduled request, found a response.'),
   )

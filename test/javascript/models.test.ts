@@ -83,7 +83,7 @@ test('a call that fails rejects with the code and the text of the other model', 
 
 test('an input of a call that is no tensor is an error of the caller', async () => {
   await expect(inside(async ({ models }) => models.infer('double', { X: [1] as never }))).rejects.toThrow(
-    "an input of a call of model 'double' is a value of class Array, expected a Tensor",
+    "an input of a call to model 'double' is a value of class Array, expected a Tensor",
   )
 })
 

@@ -36,7 +36,7 @@ test('the datatype is that of the array, and the shape its length', () => {
 test('an error says which tensor, what was expected and what was found', () => {
   const data = new Float32Array(5)
   expect(() => Tensor.from('OUT', data, [2, 3])).toThrow("tensor 'OUT': shape [2, 3] expects 6 elements, found 5")
-  expect(() => Tensor.from('OUT', data, [-1])).toThrow("tensor 'OUT': shape [-1] has a dimension that is no size")
+  expect(() => Tensor.from('OUT', data, [-1])).toThrow("tensor 'OUT': shape [-1] has an invalid dimension")
   expect(() => Tensor.from('OUT', data as never, [5], 'INT32')).toThrow(
     "tensor 'OUT': datatype INT32 needs Int32Array, found a value of class Float32Array",
   )

@@ -557,7 +557,7 @@ client.close()
         ready,
       })
       check(
-        server.output().includes(`the native core is that of the package ${packageName(ownTarget())}`),
+        server.output().includes(`the native core comes from the package ${packageName(ownTarget())}`),
         server.output(),
       )
       await end(server.child)

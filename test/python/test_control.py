@@ -88,7 +88,7 @@ def test_what_a_killed_server_left_is_replaced(repositories, start, tmp_path):
     [
         (["--http-address=unix:/tmp/" + "x" * 120], "the path of a Unix socket has 1 to 107 bytes"),
         (["--http-address=unix:/no/such/directory/s"], "No such file or directory"),
-        (["--http-address=unix:/etc/passwd"], "there is a file of this name that is no socket"),
+        (["--http-address=unix:/etc/passwd"], "a file of this name exists and is not a socket"),
         (["--http-address=unix:tls", "--http-use-ssl=true", "--http-server-cert=c", "--http-server-key=k"], "TLS is not spoken over a Unix socket (unix:tls)"),
         (["--http-address=unix:/tmp/one", "--grpc-address=unix:/tmp/one"], "at the same address and port unix:/tmp/one"),
         (["--unix-socket-mode=rw"], "--unix-socket-mode is the mode of a file in octal"),
@@ -124,7 +124,7 @@ def test_management_lives_at_the_control_address(repositories, start, tmp_path, 
     ]
     for path, *args in management:
         status, body = curl(path, *args, **public)
-        assert status == 403 and body == json.dumps({"error": f"operations that manage this server are answered at its control address, {address}"}, separators=(",", ":")), path
+        assert status == 403 and body == json.dumps({"error": f"only the control address of this server, {address}, serves operations that manage it"}, separators=(",", ":")), path
         for version in ("--http1.1", "--http2-prior-knowledge"):
             assert curl(path, *args, version, **at)[0] == 200, (path, version)
     for path in ("/v2", "/v2/health/ready", "/v2/models/simple", "/v2/models/simple/config", "/v2/models/simple/stats", "/v2/openapi.json"):

@@ -321,7 +321,7 @@ def test_b_pyr_14_a_handle_that_cannot_be_opened_costs_a_request_then_inputs_are
     values = np.arange(COUNT, dtype=np.float32)
     region = Region(mock, failing[1], "given", COUNT * 4).set(values)
     text = failure(lambda: failing[1].call("infer", "told", [region.input(COUNT)], parameters={"fail": "cuIpcOpenMemHandle_v2:0:801"}))[0]
-    assert "an input lies on GPU 0 and cannot be opened: cuIpcOpenMemHandle_v2 failed with" in text
+    assert "an input is on GPU 0 and cannot be opened: cuIpcOpenMemHandle_v2 failed with" in text
     # The process says so on its own socket.
     waits_for(lambda: parameter(failing[1].call("infer", "told", [region.input(COUNT)]), "where") == "cpu", "inputs are copied")
     assert failing[0].gauge("nereid_runner_restarts", "told") == 0

@@ -19,7 +19,7 @@ from test_cuda_python import CONFIG, HEAD, NO, parameter
 HERE = os.path.dirname(os.path.abspath(__file__))
 COUNT = 1 << 19
 MODELS = {
-    # Adds 1 to what lies on a device, and nothing to what does not.
+    # Adds 1 to what is on a device, and nothing to what does not.
     "where": (NO, """
     def one(self, t):
         if t.is_cpu():

@@ -120,7 +120,7 @@ ENDS = {
         ("python_loop", r'model\.py\\?", line \d+ in stuck'),
         ("python_later", None),
         ("typescript_loop", r"runs:\\n    at spin \(/\S+/typescript_loop/1/model\.ts:6:"),
-        ("typescript_promise", "runs no JavaScript: it waits for a promise, or for native code"),
+        ("typescript_promise", "does not run JavaScript now: it waits for a promise or for native code"),
         ("native", None),
     ],
 )

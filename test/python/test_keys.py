@@ -283,7 +283,7 @@ def test_a_stream_whose_key_is_taken_away_ends_its_requests(keyed):
         replace(keyed.path, lambda file: file["keys"].pop())
         waits_for(lambda: not free(stub, request, metadata), "the key is taken away")
         more.release()
-        assert "The key 'stream' was taken from the keys file" in next(answers).error_message
+        assert "The key 'stream' was removed from the keys file" in next(answers).error_message
         # The stream itself stays: what it asked before is answered.
         stream.cancel()
 

@@ -148,25 +148,25 @@ def test_tokens_of_the_issuer_may_what_their_rule_says(server, issuer, algorithm
 @pytest.mark.parametrize(
     ("claims", "why"),
     [
-        ({"iss": "https://other.example"}, "is of another issuer"),
-        ({"aud": "another"}, "is for another server"),
+        ({"iss": "https://other.example"}, "has another issuer"),
+        ({"aud": "another"}, "has another audience"),
         ({"aud": None}, "does not name its issuer and its audience"),
         ({"exp": int(time.time()) - 3600}, "has expired"),
-        ({"exp": None}, "does not say when it expires"),
-        ({"exp": "99999999999"}, "has a time that is no number"),
-        ({"nbf": int(time.time()) + 3600}, "is not good yet"),
+        ({"exp": None}, "has no expiry time"),
+        ({"exp": "99999999999"}, "has a time that is not a number"),
+        ({"nbf": int(time.time()) + 3600}, "is not valid yet"),
         ({"groups": ["hr"]}, "fits no rule of the keys file"),
     ],
 )
 def test_claims_that_are_wrong_are_told_and_not_repeated(server, issuer, claims, why):
-    assert metadata(server, issuer["ES256"].token(**claims)) == f"The token that was sent {why}"
+    assert metadata(server, issuer["ES256"].token(**claims)) == f"The token {why}"
 
 
 def test_who_signed_counts(server, issuer, tmp_path):
     stranger = Signer(tmp_path, "RS256", "rs256")
     assert metadata(server, stranger.token()) == "The token that was sent is not signed by its issuer"
     other = Signer(tmp_path, "ES256", "other")
-    assert metadata(server, other.token()) == "The token that was sent is signed with a key that is not known"
+    assert metadata(server, other.token()) == "The token that was sent is signed with an unknown key"
     message = issuer["RS256"].token({"alg": "none"}).rpartition(".")[0]
     assert "The token that was sent" in metadata(server, f"{message}.")
     # A key that says what it is for is for nothing else.

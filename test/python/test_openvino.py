@@ -322,4 +322,4 @@ def test_init_writes_a_repository_with_what_the_file_says(place, tmp_path):
     size = int(re.search(r'backend: "openvino"\nmax_batch_size: (\d+)\n', config)[1])
     dims = "[ -1 ]" if size > 0 else "[ -1, -1 ]"
     assert f'name: "SUM" data_type: TYPE_FP32 dims: {dims}' in config and ("dynamic_batching" in config) and "independent" in config, config
-    assert "Ask it, in another terminal:" in told and "Note:" not in told, told
+    assert "Send a request, in another terminal:" in told and "Note:" not in told, told

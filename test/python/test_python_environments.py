@@ -120,7 +120,7 @@ def test_stub_timeout_seconds_bounds_the_question_what_an_interpreter_is(tmp_pat
     flags = [f"--backend-config=python,python-executable={silent}", "--backend-config=python,stub-timeout-seconds=2", "--exit-on-error=false"]
     server = Server(tmp_path / "models", *flags, log=tmp_path / "server.log")
     try:
-        server.logged("did not say what it is within 2 s (stub-timeout-seconds); it is asked again at the next load")
+        server.logged("did not report its version within 2 s (stub-timeout-seconds); the next load tries again")
         # Ten seconds without the setting.
         assert 2 <= time.monotonic() - began < 9, server.tail()
     finally:

@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_refused_with_both_sizes():
         ):
             with pytest.raises(RegionError, match=text):
                 region.put(*put)
-        with pytest.raises(RegionError, match=r"tensor 'V': its shape \[-1\] is not known; give the one of the answer"):
+        with pytest.raises(RegionError, match=r"tensor 'V': its shape \[-1\] is not known; give the shape of the response"):
             region.array("V")
         with pytest.raises(RegionError, match="put an array there first"):
             region.parameters("V")

@@ -381,7 +381,7 @@ def test_sighup_reads_keys_certificates_and_logs_again(repositories, start, tmp_
     server.signal(signal.SIGHUP)
     waits_for(lambda: log.read_text().count("Signal (1) received") == 2, "the second line")
     said = log.read_text()
-    assert "the keys stay as they are" in said and "the certificate that is served stays" in said
+    assert "the keys stay as they are" in said and "the current certificate stays in use" in said
     again = [line for line in said.splitlines() if "Signal (1)" in line][1]
     assert str(keys) not in again and str(certificate) not in again and str(access) in again
     assert server.request("GET", "/v2/health/ready")[0] == 200

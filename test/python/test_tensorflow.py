@@ -340,7 +340,7 @@ def test_the_commands_in_errors_make_savedmodels_that_are_served(place, load):
     """GraphDef and models of Keras are refused by their names."""
     config = io("input", ("x", "FP32", 3)) + io("output", ("y", "FP32", 3))
     told = place.load("frozen", 'platform: "tensorflow_graphdef"\nmax_batch_size: 4\n' + ONE + config, place.files / "frozen.graphdef", to="model.graphdef", error=True)
-    assert "model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel of it, which is served with platform: \"tensorflow_savedmodel\": python -c '" in told
+    assert "model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel of it, and serve it with platform: \"tensorflow_savedmodel\": python -c '" in told
     run_command_in(told)
     one = place.load("frozen", "max_batch_size: 4\n" + ONE + config)
     assert one.infer(x=A).as_numpy("y").tolist() == [[2, 3, 4]]
@@ -392,4 +392,4 @@ def test_init_writes_a_repository_with_what_the_file_says(place, tmp_path):
     config = (tmp_path / "out/pair/config.pbtxt").read_text()
     assert 'backend: "tensorflow"\nmax_batch_size: 0\n' in config and 'name: "SUM" data_type: TYPE_FP32 dims: [ -1, -1 ]' in config
     assert os.listdir(tmp_path / "out/pair/1") == ["model.savedmodel"]
-    assert "Ask it, in another terminal:" in told and "Note:" not in told, told
+    assert "Send a request, in another terminal:" in told and "Note:" not in told, told

@@ -249,7 +249,7 @@ def test_http_client_over_tls(tls, pki):
 
 def test_plain_clients_are_told(tls):
     status, _, body = tls.request("GET", "/v2/health/live")
-    assert (status, json.loads(body)) == (400, {"error": "this port speaks TLS: ask with https instead"})
+    assert (status, json.loads(body)) == (400, {"error": "this port uses TLS: use https:// instead"})
     with tritonclient.grpc.InferenceServerClient(tls.grpc) as client, pytest.raises(InferenceServerException):
         client.is_server_live(client_timeout=5)
 
@@ -411,7 +411,7 @@ def test_a_new_certificate_is_served_and_connections_go_on(start, pki, repositor
         second = served(server)
         # One that cannot be used changes nothing, and is told.
         (tmp_path / "tls.crt").write_text("nothing")
-        server.logged("the certificate that is served stays")
+        server.logged("the current certificate stays in use")
         assert served(server) == second
         np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
     assert server.stop() == 0
@@ -466,7 +466,7 @@ def broken(at):
 
 @pytest.mark.parametrize("make, text", [
     (lambda pki, at: flags("http", (f"{pki.server[0]},{pki.client[0]}", pki.server[1])), "TLS needs as many keys as certificates"),
-    (lambda pki, at: ["--http-use-ssl=true"], "A server that speaks TLS needs the file of its certificate"),
+    (lambda pki, at: ["--http-use-ssl=true"], "A server with TLS needs the file of its certificate"),
     (lambda pki, at: ["--grpc-use-ssl=true", f"--grpc-server-cert={pki.server[0]}"], "needs the file of its key"),
     (lambda pki, at: ["--grpc-use-ssl-mutual=true", *flags("grpc", pki.server)[1:]], "needs the file of the roots"),
     (lambda pki, at: flags("http", (at / "no.pem", pki.server[1])), "no.pem can not be read"),
@@ -474,7 +474,7 @@ def broken(at):
     (lambda pki, at: flags("grpc", (pki.server[0], pki.client[1])), "cannot be used together"),
     (lambda pki, at: flags("grpc", (pki.root.issue_plain("mismatched")[0], pki.client[1])), "cannot be used together"),
     (lambda pki, at: flags("grpc", (broken(at), pki.server[1])), "broken.pem cannot be used: invalid peer certificate: BadEncoding"),
-    (lambda pki, at: flags("http", ("/dev/zero", pki.server[1])), "/dev/zero is no file of at most"),
+    (lambda pki, at: flags("http", ("/dev/zero", pki.server[1])), "/dev/zero is not a file of at most"),
 ])  # fmt: skip
 def test_a_server_that_cannot_speak_tls_does_not_start(start, pki, repositories, tmp_path, make, text):
     server = start(repositories / "small", *make(pki, tmp_path), wait=False)

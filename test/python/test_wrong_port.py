@@ -143,8 +143,8 @@ def test_tls_at_a_plain_control_address_is_closed_and_told_apart(plain):
 
 def test_plain_text_at_tls_ports_is_told(secure):
     https, grpcs = secure.http_port, secure.grpc_port
-    assert curl(f"http://127.0.0.1:{https}/v2") == (0, 400, '{"error":"this port speaks TLS: ask with https instead"}')
-    assert curl(f"http://127.0.0.1:{grpcs}/v2") == (0, 400, f"this is the gRPC port; HTTP is at port {https}, and this port speaks TLS")
+    assert curl(f"http://127.0.0.1:{https}/v2") == (0, 400, '{"error":"this port uses TLS: use https:// instead"}')
+    assert curl(f"http://127.0.0.1:{grpcs}/v2") == (0, 400, f"this is the gRPC port; HTTP is at port {https}, and this port uses TLS")
     for port in (https, grpcs):
         assert refusal(f"127.0.0.1:{port}")[0] == grpc.StatusCode.UNAVAILABLE
     # One in a minute for each port, however many there were.

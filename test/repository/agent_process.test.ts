@@ -55,7 +55,7 @@ test('what is no answer ends the process, and not the server', async () => {
     '{"id":1,"error":{"code":"INTERNAL"}}',
   ]
   for (const text of others) {
-    const message = "the process of repository agent 'a' ended: it sent what is no answer"
+    const message = "the process of repository agent 'a' ended: its message is not a valid response"
     await expect(answering(text), text).rejects.toMatchObject({ code: 'UNAVAILABLE', message })
   }
 })

@@ -75,7 +75,7 @@ test('a function that no header has is an error, with the library that calls it'
     {
       severity: 'error',
       message: `unable to load shared library: ${own}: undefined symbol: TRITONBACKEND_Tomorrow`,
-      advice: "Triton's API 1.19, the one that Nereid has, knows no such function, nor TRITONSERVER_Later.",
+      advice: "Triton's API 1.19, which Nereid implements, has no such function, nor TRITONSERVER_Later.",
     },
   ])
   made('newer/libhelper.so', { exports: [], calls: ['TRITONSERVER_Later'] })

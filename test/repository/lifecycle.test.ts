@@ -511,7 +511,7 @@ test('R-22 mode poll: a model that is renamed away and back is not unloaded', as
   const lines: string[] = []
   const log = (line: string): void => {
     lines.push(line)
-    if (line.includes("gone from the model repository, or there twice: 'simple'")) renameSync(away, there)
+    if (line.includes("missing from the model repository, or in it twice: 'simple'")) renameSync(away, there)
   }
   await withServer(
     { modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log },
@@ -540,7 +540,7 @@ test('R-22 mode poll: models of an unreadable repository keep serving, and that 
       expect(server.index()).toEqual([{ name: 'simple', version: '1', state: 'READY' }])
       expect(about()).toEqual([
         expect.stringMatching(
-          /failed to read model repository '.*vanishing': ENOENT.*; the models that were loaded from it serve on"\n$/,
+          /failed to read model repository '.*vanishing': ENOENT.*; models that were loaded from it are still served"\n$/,
         ),
       ])
       renameSync(away, repository)
@@ -575,7 +575,7 @@ test.skipIf(!otherDevice)(
         expect(await sum(server)).toBe(3)
         expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
         expect(lines.filter((line) => line.includes('is not mounted'))).toEqual([
-          expect.stringContaining('the models that were loaded from it serve on'),
+          expect.stringContaining('models that were loaded from it are still served'),
         ])
         rmSync(repository, { recursive: true })
         symlinkSync(mounted, repository)
@@ -669,7 +669,7 @@ test('onLog receives each record, and log receives the same as lines', async () 
     const loaded = records.find(({ message }) => message === "successfully loaded 'simple'")
     expect(loaded).toMatchObject({
       level: 'info',
-      file: expect.stringMatching(/^repository\.[jt]s$/),
+      file: expect.stringMatching(/^version_loader\.[jt]s$/),
       line: expect.any(Number),
     })
     expect(records.find(({ message }) => message.includes('not active'))?.level).toBe('warning')
@@ -698,7 +698,7 @@ test('with onLog nothing is written to the console', async () => {
     cwd: fileURLToPath(new URL('../..', import.meta.url)),
   })
   expect([said.stdout, said.stderr]).toEqual([
-    '["warning","accepted and not active in this release: host-policy"]\n',
+    '["warning","accepted, without effect in this release: host-policy"]\n',
     '',
   ])
 })

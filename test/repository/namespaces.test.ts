@@ -231,7 +231,7 @@ test('an unknown scheme is rejected at start, with advice', async () => {
 test('a cloud repository can only be given at the start of a server', async () => {
   const server = await serving([repository({})], { modelControlMode: 'explicit' })
   expect(await failure(() => server.registerRepository('s3://bucket/models'))).toBe(
-    "INTERNAL model repository 's3://bucket/models' can not be read: only a server at its start reads " +
+    "INTERNAL model repository 's3://bucket/models' can not be read: only a server that starts reads " +
       "'s3://'; copy the models to a directory, and name the directory",
   )
 })

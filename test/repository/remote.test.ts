@@ -295,7 +295,7 @@ test.each([-5, 1e18, NaN, 1.5])('an object of %s bytes is rejected, and others l
   }
   const { store, load } = await setup(memory)
   expect(await load('m')).toBe(
-    `INVALID_ARG the object 's3://bucket/models/m/1/a' can not be a file: storage says that it has ${size} bytes`,
+    `INVALID_ARG the object 's3://bucket/models/m/1/a' can not be a file: storage reports ${size} bytes`,
   )
   expect(await load('n')).toBe('done')
   await store.close()
@@ -309,7 +309,7 @@ test('a missing bucket is logged once, and loaded models stay', async () => {
   const text = "failed to read model repository 's3://bucket/models': the bucket 'bucket' does not exist"
   expect([await refresh(), await refresh(), file('m/1/a')]).toEqual([`NOT_FOUND ${text}`, `NOT_FOUND ${text}`, 'a'])
   expect(lines.filter((line) => line.startsWith('error'))).toEqual([
-    `error ${text}; the models that were loaded from it serve on`,
+    `error ${text}; models that were loaded from it are still served`,
   ])
   expect(store.failure?.code).toBe('NOT_FOUND')
   memory.listFault = null

@@ -17,19 +17,20 @@ import { dirname, join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { readLoadParameters } from '../../src/api/control.js'
 import { parsePbtxt, type Log } from '../../src/config/index.js'
+import type { VersionRow } from '../../src/native/contract.js'
 import { asServerError } from '../../src/native/errors.js'
 import { warnOfIneffective } from '../../src/repository/ineffective.js'
 import { sourceOf } from '../../src/repository/in_place.js'
 import { KeyedLock, Limit, SharedLock } from '../../src/stores/limit.js'
 import { sweepOverrides, writeOverride } from '../../src/repository/override.js'
 import { Places } from '../../src/repository/places.js'
-import { requireSafeName } from '../../src/repository/repository.js'
+import { requireSafeName } from '../../src/repository/safe_name.js'
 import { checkRuntime } from '../../src/repository/runtime.js'
 import { findModels, openRepositories } from '../../src/repository/scan.js'
 import { settingsOf } from '../../src/repository/settings.js'
 import { refuseSpecialFiles } from '../../src/repository/special_files.js'
 import { latestChange } from '../../src/repository/stamp.js'
-import { VersionStates } from '../../src/repository/states.js'
+import { indexRows } from '../../src/repository/states.js'
 import { findVersions } from '../../src/repository/versions.js'
 import { ENTRIES_MAX, walk } from '../../src/repository/walk.js'
 
@@ -362,10 +363,12 @@ test.each(['a', 'dots.in.name', 'name with space', 'percent%20name', '.hidden'])
 )
 
 test('R-38: rows of the index', () => {
-  const states = new VersionStates()
-  states.begin('b', 2, 'READY')
-  states.begin('b', 1, 'UNAVAILABLE', 'unloaded')
-  states.begin('gone', 1, 'READY')
+  const states: VersionRow[] = [
+    { model: 'b', version: 1, state: 'UNLOADED', reason: 'unloaded' },
+    { model: 'b', version: 2, state: 'READY', reason: '' },
+    { model: 'b', version: 3, state: 'READY', reason: 'its process ended' },
+    { model: 'gone', version: 1, state: 'READY', reason: '' },
+  ]
   const found = new Map([
     ['dup', ['/1/dup', '/2/dup']],
     ['b', ['/1/b']],
@@ -375,24 +378,18 @@ test('R-38: rows of the index', () => {
   const attempted = new Set(['b', 'empty'])
   const duplicate = { name: 'dup', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' }
   const ready = { name: 'b', version: '2', state: 'READY' }
-  expect(states.index(found, attempted, false)).toEqual([
+  const unusable = { name: 'b', version: '3', state: 'READY', reason: 'its process ended' }
+  expect(indexRows(found, attempted, false, states)).toEqual([
     { name: 'b', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
     ready,
+    unusable,
     duplicate,
     { name: 'never' },
   ])
-  expect(states.index(found, attempted, true)).toEqual([ready, duplicate])
-  expect(JSON.stringify(states.index(new Map([['b', ['/1/b']]]), attempted, false)[0])).toBe(
+  expect(indexRows(found, attempted, true, states)).toEqual([ready, unusable, duplicate])
+  expect(JSON.stringify(indexRows(new Map([['b', ['/1/b']]]), attempted, false, states)[0])).toBe(
     '{"name":"b","version":"1","state":"UNAVAILABLE","reason":"unloaded"}',
   )
-})
-
-test('R-30: the late end of an earlier load does not overwrite the state of a reloaded version', () => {
-  const states = new VersionStates()
-  const leaving = states.begin('m', 1, 'UNLOADING')
-  states.begin('m', 1, 'READY')
-  leaving.state = 'UNAVAILABLE'
-  expect(states.get('m', 1)?.state).toBe('READY')
 })
 
 test('R-27: changes of one model are serialised, those of another are not; a failure does not block', async () => {
@@ -490,7 +487,7 @@ test('fields without effect are named in one line, except for defaults', () => {
       cc_model_filenames { key: "7.5" value: "x" }
       parameters { key: "gpu_mem_limit" value { string_value: "1" } }`),
   ).toEqual([
-    "warning model 'm' configures what has no effect in this release: instance_group.host_policy, " +
+    "warning model 'm' has settings without effect in this release: instance_group.host_policy, " +
       'optimization.priority, optimization.cuda, optimization.eager_batching, cc_model_filenames, ' +
       'parameters.gpu_mem_limit',
   ])

@@ -238,11 +238,11 @@ test('contradictory or empty descriptions of a port are rejected', async () => {
     })
   await check(
     { http: { port: 0 }, httpPort: 1, allowHttp: true },
-    'http and httpPort, allowHttp were given: both say whether a port is open and where, so give one of them',
+    'http and httpPort, allowHttp were given: both set whether and where a port opens: give only one of them',
   )
   await check(
     { grpc: false, grpcAddress: '127.0.0.1' },
-    'grpc and grpcAddress were given: both say whether a port is open and where, so give one of them',
+    'grpc and grpcAddress were given: both set whether and where a port opens: give only one of them',
   )
   await check({ http: 8000 }, 'http must be an object, got 8000')
   await check({ onLog: 'x' }, 'onLog must be a function, got "x"')
@@ -273,7 +273,7 @@ test.each<[string, unknown, string]>([
     new DataView(new ArrayBuffer(8)),
     'inputs.INPUT0.data must be a typed array or an array, got an object (DataView)',
   ],
-  ['data', new Float64Array(1), 'inputs.INPUT0.data is a Float64Array, which does not hold datatype INT32'],
+  ['data', new Float64Array(1), 'inputs.INPUT0.data is a Float64Array, which cannot hold datatype INT32'],
 ])('a wrong input is INVALID_ARG, and the message names the place: %s', async (field, value, message) => {
   const input = {
     shape: [1, 16],
@@ -295,8 +295,7 @@ test.each<[unknown, string]>([
   [{ inputs: { A: 5 } }, 'inputs.A must be an object, got 5'],
   [
     { inputs: { A: [1, 2] } },
-    'inputs.A must be a typed array where it has numbers, such as an Int32Array for INT32: a plain array ' +
-      'does not say their datatype, got an array',
+    'inputs.A must be a typed array where it has numbers, such as an Int32Array for INT32, because a plain array has no datatype, got an array',
   ],
   [{ inputs: { A: ['a', 5] } }, 'inputs.A[1] must be a string or a Uint8Array, got 5'],
   [{ inputs: { A: [true, 'x'] } }, 'inputs.A[1] must be a boolean, got "x"'],

@@ -117,7 +117,7 @@ test('--gpu-fallback=cpu serves GPU models on the CPU with a warning each; other
     expect(warned).toHaveLength(1)
     expect(warned[0]).toContain('there is no GPU for instance group simple_0')
     expect(server.output()).toContain(
-      "model 'simple' configures what has no effect in this release: optimization.priority",
+      "model 'simple' has settings without effect in this release: optimization.priority",
     )
   } finally {
     rmSync(root, { recursive: true })

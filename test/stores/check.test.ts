@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import * as check from '../../src/commands/check/index.js'
+import * as check from '../../src/tools/check/index.js'
 import { runs } from '../commands/harness.js'
 import { ROOT } from '../server/harness.js'
 import { startSmallStorage, type SmallStorage } from './small.js'
@@ -38,7 +38,7 @@ test('the models in a bucket are checked, with their places in the bucket', asyn
   for (const args of [[url], [`--model-repository=${url}/`], [url, '--load']]) {
     const { code, out } = await runs(check, [...args, cache])
     expect(out).toContain(`${url}/bad/config.pbtxt:1:17: error: Expected integer`)
-    expect(out).toContain(`${url}/junk/1/model.onnx: error: the file is no ONNX model`)
+    expect(out).toContain(`${url}/junk/1/model.onnx: error: the file is not an ONNX model`)
     expect(out).not.toContain(home)
     expect([code, /.*\n$/.exec(out)?.[0]]).toEqual([1, '3 models, 2 errors, 0 warnings\n'])
   }

@@ -50,7 +50,7 @@ test('where the storage does not tell its time, the error names the clock', asyn
   expect([failure, message]).toEqual([
     'denied',
     expect.stringMatching(
-      /answered 403 RequestTimeTooSkewed: the clock of this machine is another than that of the storage: set it$/,
+      /answered 403 RequestTimeTooSkewed: the clock of this machine differs from the clock of the storage: set it$/,
     ),
   ])
   expect(storage.requests).toBe(2)

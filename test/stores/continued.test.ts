@@ -100,9 +100,9 @@ test('an object that changed during its download leaves no part', async () => {
   const { store, load, cacheDirectory } = await setup(memory)
   memory.faults.push(ARRIVED, ARRIVED, ARRIVED)
   memory.before = () => {
-    if (memory.reads.length > 3) throw new StoreError('changed', 'it is another object than was listed')
+    if (memory.reads.length > 3) throw new StoreError('changed', 'it differs from the listed object')
   }
-  expect(await load('m')).toBe('UNAVAILABLE it is another object than was listed')
+  expect(await load('m')).toBe('UNAVAILABLE it differs from the listed object')
   expect(isClean(cacheDirectory)).toBe(true)
   await store.close()
 })

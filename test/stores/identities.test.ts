@@ -501,7 +501,7 @@ describe('Azure', () => {
   test('a service that refuses: the message says so, without what it answered', async () => {
     service = () => ({ status: 400, body: { error: 'invalid_request', error_description: 'hidden-secret' } })
     const failed = await list(place(), { ...managed, AZURE_POD_IDENTITY_AUTHORITY_HOST: `http://${http}` })
-    expect(failed).toMatch(/^denied as:.* cannot be listed: Azure's service that gives tokens /)
+    expect(failed).toMatch(/^denied as:.* cannot be listed: Azure's token service /)
     expect(failed).not.toContain('hidden-secret')
     expect(listings).toEqual([])
   })

@@ -342,7 +342,7 @@ test(
       /model repository 's3:.*\/simple' has only directories of versions: if it is a model itself, serve the directory above it/,
     )
     expect(await at('repo')).toMatch(
-      /under the version policy of model 'repeat'; storage has no empty directories: upload an object whose name ends with a slash, 's3:.*\/repo\/repeat\/1\/', or a file into it/,
+      /under the version policy of model 'repeat'; cloud storage has no empty directories: upload an object whose name ends with a slash, 's3:.*\/repo\/repeat\/1\/', or a file into it/,
     )
   },
 )
@@ -400,7 +400,7 @@ test(
     ])
     expect(await sum(server)).toBe(6)
     expect(server.output()).toMatch(
-      /failed to read model repository 's3:\/\/.*': .* answered 403 AccessDenied: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*; the models that were loaded from it serve on/,
+      /failed to read model repository 's3:\/\/.*': .* answered 403 AccessDenied: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*; models that were loaded from it are still served/,
     )
     expect(await metric(server, 'nereid_repository_readable')).toBe(0)
     between.answers = []
@@ -448,7 +448,7 @@ test.each([
     /answered 404 NoSuchBucket: the bucket 'nobody' does not exist/,
   ],
   ['no storage', () => 's3://127.0.0.1:1/bucket/repo', /gave no answer \(ECONNREFUSED\)/],
-  ['no place', () => 's3://', /is not a place in S3: write s3:\/\/BUCKET\/PATH/],
+  ['no place', () => 's3://', /is not a location in S3: write s3:\/\/BUCKET\/PATH/],
 ])('%s: the start ends with 1 and says why', async (_, url, why) => {
   const { code, text } = await refused(url(between.port), place())
   expect(code).toBe(1)
@@ -465,7 +465,7 @@ test('a cache directory that is no directory, or that others may write to, is re
   expect([code, text]).toEqual([
     1,
     expect.stringMatching(
-      /failed to make the directory '\/proc\/version\/nereid-models-\d+' for downloaded models: .*; --repository-cache-directory names another place/,
+      /failed to make the directory '\/proc\/version\/nereid-models-\d+' for downloaded models: .*; --repository-cache-directory sets another directory/,
     ),
   ])
   const directory = join(here.cache, `nereid-models-${process.getuid?.()}`)

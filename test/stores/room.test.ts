@@ -217,7 +217,7 @@ test('a model that waits for room says so, and can be stopped', async () => {
   await vi.waitFor(() => expect(memory.reads).toHaveLength(1))
   await vi.waitFor(() => {
     vi.advanceTimersByTime(5_000)
-    const waiting = / 's3:\/\/bucket\/models': waits for room in the download cache, which other downloads hold$/
+    const waiting = / 's3:\/\/bucket\/models': waits for room in the download cache, which other downloads use$/
     expect(new Set(lines.filter((line) => waiting.test(line))).size).toBe(2)
   })
   store.stop()

@@ -163,7 +163,7 @@ describe('lists', () => {
 })
 
 describe('reads', () => {
-  test('give the bytes that were asked for', async () => {
+  test('give the bytes that were requested', async () => {
     const client = await open(place(), KEYS)
     const model = await big(client)
     expect(BIG.equals(await read(client, model))).toBe(true)
@@ -243,7 +243,7 @@ describe('what storage does not give', () => {
     other.close()
   })
 
-  test('behind a host, the bucket and the key that were asked for, and the form that works', async () => {
+  test('behind a host, the bucket and the key that were requested, and the form that works', async () => {
     const form = 'set AWS_ENDPOINT_URL_S3=SCHEME://HOST:PORT without it, and name the repository s3://BUCKET/PATH'
     const client = await open(place(), KEYS)
     const absent = await thrown(async () => read(client, { ...(await big(client)), path: 'simple/2/model.onnx' }))
@@ -513,7 +513,7 @@ describe('answers of something else than storage', () => {
       expect([failure, message]).toEqual([
         'unavailable',
         expect.stringMatching(
-          /^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: that is not what storage answers: see that no proxy does in its place$/,
+          /^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: this is not a response of the storage: check that no proxy responds in its place$/,
         ),
       ])
       client.close()
@@ -539,7 +539,7 @@ describe('answers of something else than storage', () => {
     const { failure, message } = await thrown(() => all(client))
     expect([failure, message]).toEqual([
       'invalid',
-      expect.stringMatching(/models\/repository cannot be listed: http:.* gives the same pages again and again$/),
+      expect.stringMatching(/models\/repository cannot be listed: http:.* returns the same pages repeatedly$/),
     ])
     client.close()
   })

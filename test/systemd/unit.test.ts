@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
-import { PYTHON_MODEL } from '../../src/commands/init/python_model.js'
+import { PYTHON_MODEL } from '../../src/tools/init/python_model.js'
 import { ROOT, repositories, simpleBody } from '../server/harness.js'
 
 const UNITS = join(ROOT, 'packaging/systemd')

@@ -95,7 +95,7 @@ test('O-42 a server that starts with level TENSORS warns that data of clients is
     )
   }
   expect(said).toEqual([
-    "warning: trace level TENSORS writes what clients send and what they are answered to '/traces/a.json'",
+    "warning: trace level TENSORS writes the tensors of requests and responses to '/traces/a.json'",
   ])
 })
 

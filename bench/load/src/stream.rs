@@ -239,7 +239,7 @@ async fn grpc(plan: &Plan, connection: usize, start: Instant, counted: &mut Coun
     requests.send_data(Bytes::new(), true)?;
     while let Some(chunk) = body.data().await {
         if !chunk?.is_empty() {
-            return Err("more responses than were asked for".into());
+            return Err("more responses than were requested".into());
         }
     }
     let trailers = body.trailers().await?.ok_or("a stream without trailers")?;

@@ -103,7 +103,7 @@ export class Channel {
         if (outcome === 'ok' && answer !== null) resolve(answer)
         else if (outcome instanceof ClientError) reject(outcome)
         else if (stream.destroyed)
-          reject(wrap(new Error(outcome === 'ok' ? 'the answer has no message' : 'there is no status')))
+          reject(wrap(new Error(outcome === 'ok' ? 'the response has no message' : 'the response has no status')))
       }
       stream.on('error', (error) => reject(wrap(error)))
       // The status precedes this event; the stream closes one turn later.
@@ -165,7 +165,7 @@ export class Channel {
           throw wrap(error)
         }
         const outcome = status()
-        if (outcome !== 'ok') throw outcome ?? wrap(new Error('there is no status'))
+        if (outcome !== 'ok') throw outcome ?? wrap(new Error('the response has no status'))
       })(),
     }
   }
@@ -291,7 +291,7 @@ function statusOf(call: Call, head: IncomingHttpHeaders, tail: IncomingHttpHeade
   if (code === undefined)
     return http === 200
       ? null
-      : call.error(codeOfHttp(http), `the answer is ${http}, which is not of gRPC`, { status: http })
+      : call.error(codeOfHttp(http), `the response is ${http}, which is not gRPC`, { status: http })
   const status = Number(code)
   if (status === 0) return 'ok'
   if (status === DEADLINE_EXCEEDED && call.remainingMs !== Infinity) return call.expired({ status })
@@ -310,7 +310,7 @@ function failureOf(call: Call, session: Session, stream: ClientHttp2Stream, erro
   const isRefused = stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || (stream.id ?? 0) > session.lastStream
   return call.error(
     isRefused ? 'UNREACHABLE' : 'DISCONNECTED',
-    isRefused ? 'the server takes no more calls on this connection' : `the connection was lost: ${text}`,
+    isRefused ? 'the server accepts no more calls on this connection' : `the connection was lost: ${text}`,
     { cause },
   )
 }

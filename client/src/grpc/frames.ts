@@ -48,7 +48,7 @@ export async function plain(
 ): Promise<Buffer> {
   if (!isCompressed) return bytes
   if (encoding !== 'gzip' && encoding !== 'deflate')
-    throw call.error('PROTOCOL', `a message is compressed as '${encoding}', which was not asked for`)
+    throw call.error('PROTOCOL', `a message is compressed as '${encoding}', which was not requested`)
   try {
     return await INFLATE[encoding](bytes, { maxOutputLength: max })
   } catch (error) {

@@ -110,7 +110,7 @@ function readInfer(reader: Reader): InferResult {
     answer,
     outputs.map(({ name, datatype, shape }, i) => {
       if (!isDatatype(datatype))
-        throw new ClientError('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is none`)
+        throw new ClientError('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is unknown`)
       const raw = raws[i]
       // A tensor in a region has an empty entry, and so has one without elements.
       return new Tensor(
@@ -170,6 +170,6 @@ export function decodeStream(bytes: Buffer): StreamAnswer {
     else reader.skip()
   }
   if (text !== '') return { result: null, error: { id: result?.id ?? '', text } }
-  if (result === null) throw new ClientError('PROTOCOL', 'an answer of the stream is empty')
+  if (result === null) throw new ClientError('PROTOCOL', 'a response of the stream is empty')
   return { result, error: null }
 }

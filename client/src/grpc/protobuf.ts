@@ -145,7 +145,7 @@ export class Reader {
   #fail(): never {
     throw new ClientError(
       'PROTOCOL',
-      `a message of ${this.#bytes.length} bytes is cut off, or is none of this protocol`,
+      `a message of ${this.#bytes.length} bytes is incomplete, or not a message of this protocol`,
     )
   }
 }

@@ -26,7 +26,7 @@ export class FetchTransport implements Transport {
       if (length > this.#answerBytesMax)
         throw call.error(
           'RESOURCE_EXHAUSTED',
-          `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+          `the response is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
         )
     }
     return {
@@ -45,7 +45,7 @@ export class FetchTransport implements Transport {
     })
     // Fetch does not report whether it connected, so every failed request may have run.
     const disconnected = (error: unknown) =>
-      reason ?? call.error('DISCONNECTED', `there is no answer: ${textOf(error)}`, { cause: error })
+      reason ?? call.error('DISCONNECTED', `no response: ${textOf(error)}`, { cause: error })
     try {
       const bytes = body === null ? {} : { body: joined(body) as Uint8Array<ArrayBuffer> }
       const answer = await fetch(`${this.#origin}${path}`, {

@@ -89,25 +89,25 @@ export function decodeInfer(call: Call, { body, header }: HttpAnswer): InferResu
   if (headerLength === undefined && /octet-stream/.test(header('content-type') ?? '')) {
     throw call.error(
       'PROTOCOL',
-      'the answer has tensors, and no header Inference-Header-Content-Length: a server asked across origins ' +
-        'has to expose it (Access-Control-Expose-Headers)',
+      'the response has tensors but no header Inference-Header-Content-Length: for requests of other origins, the ' +
+        'server has to expose it (Access-Control-Expose-Headers)',
     )
   }
   const end = headerLength === undefined ? body.length : Number(headerLength)
   if (!(end >= 0 && end <= body.length))
-    throw call.error('PROTOCOL', `the answer has ${body.length} bytes, and says that its JSON has ${headerLength}`)
+    throw call.error('PROTOCOL', `the response has ${body.length} bytes, but the length of its JSON is ${headerLength}`)
   const answer = parseAnswer(call, body.subarray(0, end))
   let at = end
   const outputs = (answer.outputs ?? []).map(({ name, datatype, shape, parameters, data }) => {
     if (!isDatatype(datatype))
-      throw call.error('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is none`)
+      throw call.error('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is unknown`)
     const size = parameters?.binary_data_size
     if (size === undefined)
       return new Tensor(name, datatype, shape, data === undefined ? null : listed(call, name, datatype, data))
     if (at + size > body.length)
       throw call.error(
         'PROTOCOL',
-        `output '${name}' reaches past the end of the answer, which has ${body.length} bytes`,
+        `output '${name}' reaches past the end of the response, which has ${body.length} bytes`,
       )
     at += size
     return new Tensor(name, datatype, shape, body.subarray(at - size, at))
@@ -125,7 +125,7 @@ function parseAnswer(call: Call, bytes: Uint8Array): JsonAnswer {
   try {
     return parseJson(decodeText(bytes)) as JsonAnswer
   } catch (error) {
-    throw call.error('PROTOCOL', `the answer is no inference: ${textOf(error)}`, { cause: error })
+    throw call.error('PROTOCOL', `the response is not that of an inference: ${textOf(error)}`, { cause: error })
   }
 }
 

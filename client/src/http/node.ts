@@ -53,7 +53,7 @@ export class NodeTransport implements Transport {
             fail(
               call.error(
                 'RESOURCE_EXHAUSTED',
-                `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+                `the response is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
               ),
             )
         },
@@ -63,7 +63,7 @@ export class NodeTransport implements Transport {
             fail(
               call.error(
                 'RESOURCE_EXHAUSTED',
-                `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+                `the response is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
               ),
             )
         },
@@ -133,12 +133,12 @@ export class NodeTransport implements Transport {
     header: (name: string) => string | undefined,
   ): Promise<Uint8Array> {
     if (encoding !== 'gzip' && encoding !== 'deflate')
-      throw call.error('PROTOCOL', `the answer is compressed as '${encoding}', which was not asked for`)
+      throw call.error('PROTOCOL', `the response is compressed as '${encoding}', which was not requested`)
     try {
       const plain = await INFLATE[encoding](body, { maxOutputLength: this.#answerBytesMax })
       return joined([plain], plain.length, padding(Number(header('inference-header-content-length') ?? 0)))
     } catch (error) {
-      throw call.error('PROTOCOL', `the answer cannot be decompressed: ${textOf(error)}`, { cause: error })
+      throw call.error('PROTOCOL', `the response cannot be decompressed: ${textOf(error)}`, { cause: error })
     }
   }
 }

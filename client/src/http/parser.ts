@@ -46,7 +46,7 @@ export class Parser {
     }
     this.#isOver = false
     while (bytes.length > 0) {
-      if (answer === null || this.#isOver) throw new Error('there are bytes behind the end of an answer')
+      if (answer === null || this.#isOver) throw new Error('there are bytes after the end of a response')
       const taken = this.#step(bytes, answer)
       if (taken === null) {
         // The caller reuses its buffer for the next read.
@@ -91,7 +91,8 @@ export class Parser {
   #head(bytes: Buffer, answer: Answer): number | null {
     const end = bytes.indexOf('\r\n\r\n')
     if (end < 0 || end > HEAD_BYTES_MAX) {
-      if (bytes.length > HEAD_BYTES_MAX) throw new Error(`the head of the answer has more than ${HEAD_BYTES_MAX} bytes`)
+      if (bytes.length > HEAD_BYTES_MAX)
+        throw new Error(`the head of the response has more than ${HEAD_BYTES_MAX} bytes`)
       return null
     }
     const head = parseHead(bytes.toString('latin1', 0, end))
@@ -120,18 +121,18 @@ export class Parser {
   #line(bytes: Buffer, answer: Answer): number | null {
     const end = bytes.indexOf('\r\n')
     if (end < 0 || end > LINE_BYTES_MAX) {
-      if (bytes.length > LINE_BYTES_MAX) throw new Error('a chunk of the answer has no length')
+      if (bytes.length > LINE_BYTES_MAX) throw new Error('a chunk of the response has no length')
       return null
     }
     const line = bytes.toString('latin1', 0, end)
     if (this.#state === 'behind') {
-      if (line !== '') throw new Error('a chunk of the answer is longer than it says')
+      if (line !== '') throw new Error('a chunk of the response is longer than its length')
       this.#state = 'size'
     } else if (this.#state === 'trailer') {
       if (line === '') this.#end(answer)
     } else {
       const digits = /^[0-9a-f]{1,12}(?=[ \t;]|$)/i.exec(line)?.[0]
-      if (digits === undefined) throw new Error('a chunk of the answer has no length')
+      if (digits === undefined) throw new Error('a chunk of the response has no length')
       this.#left = Number.parseInt(digits, 16)
       this.#state = this.#left === 0 ? 'trailer' : 'chunk'
     }
@@ -149,12 +150,12 @@ function parseHead(text: string): Head {
   const lines = text.split('\r\n')
   const first = lines[0] ?? ''
   const status = Number(first.slice(9, 12))
-  if (!first.startsWith('HTTP/1.') || !(status >= 100)) throw new Error('this is not HTTP')
+  if (!first.startsWith('HTTP/1.') || !(status >= 100)) throw new Error('the response is not HTTP')
   const headers = new Map<string, string>()
   for (let i = 1; i < lines.length; i += 1) {
     const line = lines[i] ?? ''
     const colon = line.indexOf(':')
-    if (colon <= 0) throw new Error('a header of the answer has no name')
+    if (colon <= 0) throw new Error('a header of the response has no name')
     const name = line.slice(0, colon).toLowerCase()
     const before = headers.get(name)
     const value = line.slice(colon + 1).trim()
@@ -162,7 +163,7 @@ function parseHead(text: string): Head {
   }
   const contentLength = headers.get('content-length')
   if (contentLength !== undefined && !/^\d{1,15}$/.test(contentLength))
-    throw new Error('the length of the answer is no number')
+    throw new Error('the length of the response is not a number')
   const connection = headers.get('connection')?.toLowerCase()
   const isKept = first[7] === '1' ? connection !== 'close' : connection === 'keep-alive'
   return {

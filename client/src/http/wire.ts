@@ -293,7 +293,7 @@ function errorText(status: number, body: string): string {
   } catch {
     // Return the text as it is.
   }
-  return body === '' ? `the answer is ${status} without a text` : `${status}: ${body.slice(0, TEXT_CHARS_MAX)}`
+  return body === '' ? `the response is ${status} without a text` : `${status}: ${body.slice(0, TEXT_CHARS_MAX)}`
 }
 
 const region = (name: string): string => (name === '' ? '' : `/region/${encodeURIComponent(name)}`)

@@ -137,7 +137,7 @@ impl File {
         let rules = self.oidc.iter().flat_map(|oidc| &oidc.0.rules.0);
         let mut names: HashSet<_> = self.keys.0.iter().map(|key| &*key.name.0).collect();
         match rules.map(|rule| &*rule.name.0).find(|name| !names.insert(name)) {
-            Some(name) => Err(format!("oidc.rules: the name '{name}' stands twice")),
+            Some(name) => Err(format!("oidc.rules: the name '{name}' occurs twice")),
             None => Ok(()),
         }
     }
@@ -224,10 +224,10 @@ impl<'de, T: NamedItem + Deserialize<'de>> Deserialize<'de> for Entries<T> {
                         return Err(A::Error::custom(format!("there are more than {KEYS_MAX}")));
                     }
                     if !names.insert(entry.name().to_owned()) {
-                        return Err(A::Error::custom(format!("the name '{}' stands twice", entry.name())));
+                        return Err(A::Error::custom(format!("the name '{}' occurs twice", entry.name())));
                     }
                     if entry.hashes().iter().any(|hash| !places.insert(hash.place())) {
-                        return Err(A::Error::custom(format!("the hash of '{}' stands twice", entry.name())));
+                        return Err(A::Error::custom(format!("the hash of '{}' occurs twice", entry.name())));
                     }
                     entries.push(entry);
                 }
@@ -251,7 +251,7 @@ impl TryFrom<String> for Name {
             return Err(format!("a name has 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes and underscores"));
         }
         if text == ANONYMOUS {
-            return Err(format!("'{ANONYMOUS}' is the name of who shows no key"));
+            return Err(format!("'{ANONYMOUS}' is the name for callers without a key"));
         }
         Ok(Self(text.into()))
     }
@@ -341,7 +341,7 @@ impl TryFrom<String> for OneVerb {
         let names = crate::scope::Verb::ALL.map(crate::scope::Verb::name).join(", ");
         Verbs::parse(&text)
             .map(Self)
-            .ok_or_else(|| format!("a verb is one of all, {names}, or one of these with ':read' behind it"))
+            .ok_or_else(|| format!("a verb is one of all, {names}, or one of these followed by ':read'"))
     }
 }
 
@@ -368,7 +368,9 @@ impl<'de> Deserialize<'de> for Scope {
             )));
         }
         if let (Some(_), Some(verb)) = (&raw.models, verbs.of_server()) {
-            return Err(D::Error::custom(format!("{verb} is of no single model: give it in a scope without models")));
+            return Err(D::Error::custom(format!(
+                "{verb} is not for single models: give it in a scope without models"
+            )));
         }
         Ok(Self { verbs, models: raw.models.map(Vec::into_boxed_slice) })
     }
@@ -443,7 +445,7 @@ mod tests {
             ),
             (
                 "{\"keys\": [{\"name\": \"anonymous\"}]}",
-                "line 1: keys[0].name: 'anonymous' is the name of who shows no key",
+                "line 1: keys[0].name: 'anonymous' is the name for callers without a key",
             ),
             (
                 "{\"keys\": [{\"name\": \"a\",\n\"sha256\": \"secret\"}]}",
@@ -454,12 +456,12 @@ mod tests {
             (
                 "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"infer\"]}]}}",
                 "line 1: anonymous.scopes[0].verbs[0]: a verb is one of all, health, metadata, inference, \
-                 shared-memory, model-config, model-repository, statistics, trace, logging, or one of these \
-                 with ':read' behind it",
+                 shared-memory, model-config, model-repository, statistics, trace, logging, or one of these followed \
+                 by ':read'",
             ),
             (
                 "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"logging\"], \"models\": [\"a\"]}]}}",
-                "line 1: anonymous.scopes[0]: logging is of no single model: give it in a scope without models",
+                "line 1: anonymous.scopes[0]: logging is not for single models: give it in a scope without models",
             ),
             (
                 "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"all\"], \"models\": []}]}}",

@@ -91,11 +91,11 @@ impl Oidc {
     fn verify_anew(&self, token: &[u8], now: u64) -> Result<Verified, &'static str> {
         let header = jsonwebtoken::decode_header(token).map_err(|e| reason(&e))?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err("is signed with an algorithm that is not taken");
+            return Err("is signed with an algorithm that is not accepted");
         }
         // The server knows no extensions, which it would have to understand (RFC 7515, 4.1.11).
         if header.crit.is_some() || header.enc.is_some() || header.zip.is_some() {
-            return Err("has an extension that is not known");
+            return Err("has an unknown extension");
         }
         let keys = self.keys.lock().clone();
         let fits = |key: &&TokenKey| key.algorithms.contains(&header.alg);
@@ -106,7 +106,7 @@ impl Oidc {
         };
         let Some(key) = found else {
             self.misses_key.store(true, Ordering::Relaxed);
-            return Err("is signed with a key that is not known");
+            return Err("is signed with an unknown key");
         };
         let mut validation = Validation::new(header.alg);
         validation.set_required_spec_claims(&["iss", "aud"]);
@@ -116,12 +116,12 @@ impl Oidc {
         validation.validate_exp = false;
         validation.validate_nbf = false;
         let claims: Claims = jsonwebtoken::decode(token, &key.key, &validation).map_err(|e| reason(&e))?.claims;
-        let expires = time(&claims, "exp")?.ok_or("does not say when it expires")?;
+        let expires = time(&claims, "exp")?.ok_or("has no expiry time")?;
         if now >= expires.saturating_add(LEEWAY_SECS) {
             return Err("has expired");
         }
         if time(&claims, "nbf")?.is_some_and(|from| from > now.saturating_add(LEEWAY_SECS)) {
-            return Err("is not good yet");
+            return Err("is not valid yet");
         }
         Ok(Verified { claims: claims.into(), expires })
     }
@@ -178,20 +178,20 @@ fn time(claims: &Claims, name: &str) -> Result<Option<u64>, &'static str> {
         None => Ok(None),
         // The cast truncates fractions and saturates.
         Some(Value::Number(n)) => Ok(Some(n.as_u64().or_else(|| n.as_f64().map(|f| f as u64)).unwrap_or(0))),
-        Some(_) => Err("has a time that is no number"),
+        Some(_) => Err("has a time that is not a number"),
     }
 }
 
 fn reason(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::InvalidSignature => "is not signed by its issuer",
-        ErrorKind::InvalidIssuer => "is of another issuer",
-        ErrorKind::InvalidAudience => "is for another server",
+        ErrorKind::InvalidIssuer => "has another issuer",
+        ErrorKind::InvalidAudience => "has another audience",
         ErrorKind::MissingRequiredClaim(_) => "does not name its issuer and its audience",
         ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => {
-            "is signed with an algorithm that is not taken"
+            "is signed with an algorithm that is not accepted"
         }
-        _ => "is no token that can be read",
+        _ => "is malformed",
     }
 }
 
@@ -203,7 +203,7 @@ fn read_keys(text: &[u8]) -> Result<Vec<TokenKey>, String> {
     if text.len() > TOKEN_KEYS_BYTES_MAX {
         return Err(format!("a set of keys has at most {TOKEN_KEYS_BYTES_MAX} bytes"));
     }
-    let set: Set = serde_json::from_slice(text).map_err(|e| format!("no JSON Web Key set: {e}"))?;
+    let set: Set = serde_json::from_slice(text).map_err(|e| format!("not a JSON Web Key set: {e}"))?;
     if set.keys.len() > TOKEN_KEYS_MAX {
         return Err(format!("a set has at most {TOKEN_KEYS_MAX} keys"));
     }
@@ -395,7 +395,7 @@ mod tests {
         assert!(verify(&oidc, &token).is_ok());
         let set = json!({ "keys": [signers.set()["keys"][1]] });
         assert_eq!(oidc.replace(set.to_string().as_bytes()), Ok(1));
-        assert_eq!(verify(&oidc, &token).err(), Some("is signed with a key that is not known"));
+        assert_eq!(verify(&oidc, &token).err(), Some("is signed with an unknown key"));
         assert!(oidc.take_misses_key() && !oidc.take_misses_key());
     }
 
@@ -404,19 +404,19 @@ mod tests {
         let signers = Signers::new();
         let oidc = oidc(&signers);
         for (name, value, why) in [
-            ("iss", json!("https://other"), "is of another issuer"),
+            ("iss", json!("https://other"), "has another issuer"),
             ("iss", Value::Null, "does not name its issuer and its audience"),
-            ("aud", json!("other"), "is for another server"),
-            ("aud", json!([]), "is for another server"),
+            ("aud", json!("other"), "has another audience"),
+            ("aud", json!([]), "has another audience"),
             ("aud", json!(7), "does not name its issuer and its audience"),
             ("exp", json!(NOW - LEEWAY_SECS), "has expired"),
             ("exp", json!(0), "has expired"),
             ("exp", json!(-5), "has expired"),
-            ("exp", json!("99999999999"), "has a time that is no number"),
-            ("exp", Value::Null, "has a time that is no number"),
-            ("nbf", json!(NOW + LEEWAY_SECS + 1), "is not good yet"),
-            ("nbf", json!("99999999999"), "has a time that is no number"),
-            ("nbf", json!(1e300), "is not good yet"),
+            ("exp", json!("99999999999"), "has a time that is not a number"),
+            ("exp", Value::Null, "has a time that is not a number"),
+            ("nbf", json!(NOW + LEEWAY_SECS + 1), "is not valid yet"),
+            ("nbf", json!("99999999999"), "has a time that is not a number"),
+            ("nbf", json!(1e300), "is not valid yet"),
         ] {
             let mut claims = good();
             claims[name] = value.clone();
@@ -424,7 +424,7 @@ mod tests {
         }
         let mut claims = good();
         claims.as_object_mut().unwrap().remove("exp");
-        assert_eq!(verify(&oidc, &signers.token(&es256(), &claims)).err(), Some("does not say when it expires"));
+        assert_eq!(verify(&oidc, &signers.token(&es256(), &claims)).err(), Some("has no expiry time"));
         for (exp, nbf) in
             [(json!(NOW as f64 + 0.5), json!(NOW)), (json!(NOW - 59), json!(NOW + 60)), (json!(1e300), json!(-1))]
         {
@@ -450,7 +450,7 @@ mod tests {
         ] {
             let why = refused(&signers.token(&json!({ "alg": alg, "kid": kid }), &good()));
             assert!(
-                ["is signed with an algorithm that is not taken", "is no token that can be read"].contains(&why),
+                ["is signed with an algorithm that is not accepted", "is malformed"].contains(&why),
                 "{alg}: {why}"
             );
         }
@@ -458,7 +458,7 @@ mod tests {
             [("EdDSA", "curve"), ("RS256", "curve"), ("ES256", "edwards"), ("ES256", "for-secrets"), ("ES256", "new")]
         {
             let why = refused(&signers.token(&json!({ "alg": alg, "kid": kid }), &good()));
-            assert_eq!(why, "is signed with a key that is not known", "{alg} {kid}");
+            assert_eq!(why, "is signed with an unknown key", "{alg} {kid}");
         }
         for more in ["crit", "jku"] {
             let mut header = es256();

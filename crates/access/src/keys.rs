@@ -304,17 +304,17 @@ impl Access {
             return Ok((who, Shown::Key(hash)));
         }
         let Some(oidc) = self.oidc.as_ref().filter(|_| token.len() <= TOKEN_BYTES_MAX && jwt::is_token(token)) else {
-            return Err("The key that was sent is none of this server's".into());
+            return Err("The key is unknown to this server".into());
         };
         let hash = known.unwrap_or_else(|| Hash::of_any(token));
         let verified = oidc.verify(token, &hash, clock.unix_secs());
-        let verified = verified.map_err(|why| format!("The token that was sent {why}"))?;
+        let verified = verified.map_err(|why| format!("The token {why}"))?;
         match keys.rule(&oidc.issuer, &verified.claims) {
             Some(who) => {
                 keep(&hash);
                 Ok((who, Shown::Token(verified)))
             }
-            None => Err("The token that was sent fits no rule of the keys file".into()),
+            None => Err("The token matches no rule of the keys file".into()),
         }
     }
 
@@ -367,7 +367,7 @@ impl Access {
         };
         then(found.ok_or_else(|| {
             let name = &admitted.who.name;
-            AuthError::Unauthenticated(format!("The key '{name}' was taken from the keys file"))
+            AuthError::Unauthenticated(format!("The key '{name}' was removed from the keys file"))
         })?)
     }
 
@@ -434,7 +434,7 @@ fn exhausted(who: &Principal, part: Part, wait: u64) -> AuthError {
         ANONYMOUS => "Requests without a key have".to_owned(),
         name => format!("The key '{name}' has"),
     };
-    let text = format!("{caller} used up the quota '{}'; ask again in {retry_after} s", part.name());
+    let text = format!("{caller} used up the quota '{}'; try again in {retry_after} s", part.name());
     AuthError::Exhausted { text, retry_after }
 }
 
@@ -500,7 +500,7 @@ mod tests {
         );
         assert_eq!(
             ask(&access, Some("Secret"), &INFER_A, 0).unwrap_err(),
-            AuthError::Unauthenticated("The key that was sent is none of this server's".into())
+            AuthError::Unauthenticated("The key is unknown to this server".into())
         );
         assert_eq!(access.unknown(), 1);
         assert_eq!(access.counts()[1].1, [1, 1, 0, 0]);
@@ -572,7 +572,7 @@ mod tests {
         access.replace(file(&[entry("c", "1", ALL)]).as_bytes()).unwrap();
         assert_eq!(over("1", 0).unwrap().as_deref(), Some("c"));
         access.replace(file(&[]).as_bytes()).unwrap();
-        let gone = AuthError::Unauthenticated("The key that was sent is none of this server's".into());
+        let gone = AuthError::Unauthenticated("The key is unknown to this server".into());
         assert_eq!(over("1", 0).unwrap_err(), gone);
     }
 
@@ -599,7 +599,7 @@ mod tests {
         access.replace(file(&[]).as_bytes()).unwrap();
         assert_eq!(
             access.check(&admitted, &INFER_A, &clock),
-            Err(AuthError::Unauthenticated("The key 'a' was taken from the keys file".into()))
+            Err(AuthError::Unauthenticated("The key 'a' was removed from the keys file".into()))
         );
     }
 

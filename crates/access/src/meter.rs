@@ -106,7 +106,7 @@ impl Meter {
     /// Takes one request from the rates.
     ///
     /// # Errors
-    /// See `hold`.
+    /// The part that is used up, and the nanoseconds until a retry.
     pub(crate) fn spend(&self, quota: &Quota, now: impl FnOnce() -> u64) -> Result<(), (Part, u64)> {
         if !quota.has_rate() {
             return Ok(());

@@ -83,7 +83,7 @@ fn process(
     if let Some(name) = &library.needs {
         let directory = links.directory(&options.links, name, &options.library).map_err(|e| {
             Error::internal(format!(
-                "the library of backend '{}' needs '{name}', and no link of that name could be made in '{}*': {e}",
+                "the library of backend '{}' needs '{name}', but no link of that name could be made in '{}*': {e}",
                 library.backend,
                 options.links.display()
             ))

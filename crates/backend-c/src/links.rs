@@ -17,7 +17,6 @@ pub(crate) struct Links(Mutex<Option<(PathBuf, u32)>>);
 
 impl Links {
     /// A directory with a link of this name, and with nothing else.
-    #[cfg(unix)]
     pub(crate) fn directory(&self, prefix: &Path, name: &str, to: &Path) -> io::Result<PathBuf> {
         use std::os::unix::fs::{DirBuilderExt, symlink};
         let mut made = self.0.lock();
@@ -38,14 +37,8 @@ impl Links {
         exists_or(symlink(to, directory.join(name)))?;
         Ok(directory)
     }
-
-    #[cfg(not(unix))]
-    pub(crate) fn directory(&self, _: &Path, _: &str, _: &Path) -> io::Result<PathBuf> {
-        Err(io::Error::other("this needs links"))
-    }
 }
 
-#[cfg(unix)]
 fn owner_of(directory: &Path) -> io::Result<u32> {
     use std::os::unix::fs::MetadataExt;
     let found = std::fs::symlink_metadata(directory)?;
@@ -53,7 +46,6 @@ fn owner_of(directory: &Path) -> io::Result<u32> {
 }
 
 /// Makes a directory that was not there, readable by all users: libraries run as others.
-#[cfg(unix)]
 fn new_directory(prefix: &Path) -> io::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let mut result = Err(io::ErrorKind::AlreadyExists.into());
@@ -73,13 +65,11 @@ fn new_directory(prefix: &Path) -> io::Result<PathBuf> {
 }
 
 /// Lets others read the directory and not write to it, under any mask of the server.
-#[cfg(unix)]
 fn set_mode(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755))
 }
 
-#[cfg(unix)]
 fn exists_or(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -87,7 +77,7 @@ fn exists_or(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

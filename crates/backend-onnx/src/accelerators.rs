@@ -166,7 +166,7 @@ fn of_cuda(accelerator: &Accelerator, options: &mut Vec<(String, String)>) -> Re
     for (key, value) in &accelerator.parameters {
         if ADDRESSES.contains(&key.as_str()) {
             return Err(Error::invalid(format!(
-                "parameter '{key}' of the CUDA Execution Accelerator is an address in the server's memory: a \
+                "parameter '{key}' of the CUDA Execution Accelerator is an address in the memory of the server: a \
                  configuration cannot set it"
             )));
         }

@@ -45,8 +45,7 @@ pub(crate) fn directory(root: &Path, of: &Of<'_>, model_directory: &Path) -> Res
     let repository = model_directory.parent().unwrap_or(model_directory);
     if root.starts_with(repository) {
         return Err(Error::invalid(format!(
-            "the cache directory '{}' lies in the model repository '{}': what is written there would be taken for a \
-             change of a model",
+            "the cache directory '{}' is in the model repository '{}': its files would look like changes of a model",
             root.display(),
             repository.display()
         )));

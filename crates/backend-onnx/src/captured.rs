@@ -128,7 +128,7 @@ impl Captured {
         }
         for (tensor, buffer) in tensors.iter().zip(&buffers.inputs) {
             if tensor.data.len() != buffer.region.len() {
-                return Err(Error::internal("an input of a CUDA graph has another size than its buffer"));
+                return Err(Error::internal("the size of an input of a CUDA graph differs from that of its buffer"));
             }
             copy::whole(&tensor.data, &buffer.region)?;
         }

@@ -70,7 +70,7 @@ impl OnnxModel {
                     (Target::Slab { shape, slab }, _) => Produced::Bytes { shape, bytes: slab.freeze() },
                     (Target::Region { shape, region, .. }, _) => Produced::Region { shape, region },
                     (Target::Device { .. } | Target::RuntimeOnDevice, _) => {
-                        return Err(Error::internal("an output of a run in the host's memory lies on a device"));
+                        return Err(Error::internal("an output of a run in the host's memory is on a device"));
                     }
                     (Target::Runtime, Some(value)) => {
                         Produced::from_runtime(value, spec, &self.session, tensors.iter().map(|t| &*t.data))?

@@ -49,7 +49,7 @@ impl Backend for ForestBackend {
         let parameters = parameters(&config)?;
         if !parameters.ignored.is_empty() {
             let (model, names) = (&config.name, parameters.ignored.join(", "));
-            log::debug!("model '{model}': the parameters {names} change nothing: the trees have one layout");
+            log::debug!("model '{model}': the parameters {names} have no effect: trees have a single layout");
         }
         let ensemble = ensemble(&config, &parameters, &spec.version_directory)?;
         let evaluator = Evaluator::new(&ensemble, output_kind(&config, &parameters, &ensemble));
@@ -177,7 +177,7 @@ impl Model for ForestModel {
 /// inputs and outputs of the trees, and evaluates nothing.
 ///
 /// # Errors
-/// Those of a load.
+/// INVALID_ARG for a damaged file or parameters that do not fit, UNSUPPORTED for a model that cannot be evaluated.
 pub fn check(config: &bytes::Bytes, version_directory: Option<&Path>) -> Result<Option<ModelIo>> {
     let config = ModelConfig::parse(config)?;
     let parameters = parameters(&config)?;

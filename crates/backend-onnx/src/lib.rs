@@ -78,7 +78,7 @@ impl Backend for OnnxBackend {
 /// later `OpenSpec`; they size the thread pool.
 ///
 /// # Errors
-/// Those of loading the first model; a later attempt may succeed.
+/// UNAVAILABLE without ONNX Runtime; a later attempt may succeed.
 pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
     runtime(library, settings).map(|_| ())
 }
@@ -86,7 +86,7 @@ pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
 /// Inputs and outputs of an ONNX file, as a load finds them. Reads the weights, too.
 ///
 /// # Errors
-/// Those of a load.
+/// UNAVAILABLE without ONNX Runtime; INVALID_ARG or INTERNAL for a file that cannot be read.
 pub fn read_graph(library: &Path, file: &Path, settings: &[(String, String)]) -> Result<ModelIo> {
     open::look(runtime(library, settings)?, file, &ffi::SessionOptions::default()).map(|graph| graph.io())
 }

@@ -456,7 +456,7 @@ fn outcome(
     Ok(outcome)
 }
 
-/// Shape of an output as `shape::to_client` expects it: a scalar of the graph becomes [1] or [1,1], as configured.
+/// Shape of an output as `shape::to_client` expects it: a scalar of the graph becomes `[1]` or `[1, 1]`, as configured.
 pub(crate) fn in_client_rank(spec: &OutputSpec, shape: Shape, batching: bool) -> Shape {
     if batching || !shape.is_empty() {
         return shape;

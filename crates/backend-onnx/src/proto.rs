@@ -145,7 +145,7 @@ impl<R: Read + Seek> ProtoReader<R> {
     fn node(&mut self, end: u64, nodes: &mut Vec<GraphNode>) -> Result<(), &'static str> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
-            return Err("the graph has very many nodes");
+            return Err("the graph has too many nodes");
         }
         let mut node = GraphNode::default();
         while let Some((field, value)) = self.field(end)? {
@@ -197,7 +197,7 @@ impl<R: Read + Seek> ProtoReader<R> {
         }
         self.fields += 1;
         if self.fields > FIELDS_MAX {
-            return Err("the file has very many fields");
+            return Err("the file has too many fields");
         }
         let key = self.varint()?;
         let value = match key & 7 {
@@ -237,7 +237,7 @@ impl<R: Read + Seek> ProtoReader<R> {
         let length = end - self.at;
         self.name_bytes = self.name_bytes.saturating_add(length);
         if self.name_bytes > NAME_BYTES_MAX {
-            return Err("the names in the file are very long");
+            return Err("the names in the file are too long");
         }
         let mut name = vec![0; length as usize];
         self.from.read_exact(&mut name).map_err(|_| TRUNCATED)?;
@@ -326,10 +326,10 @@ mod tests {
         assert_eq!(read(&[0x3a, 2, 0x0a, 1]).err(), Some(TRUNCATED), "a node longer than its graph");
         assert_eq!(read(&[0x39, 1]).err(), Some(TRUNCATED), "half a number");
         let nodes = vec![[0x0a, 0]; NODES_MAX + 1].concat();
-        assert_eq!(read(&message(7, &[&nodes])).err(), Some("the graph has very many nodes"));
+        assert_eq!(read(&message(7, &[&nodes])).err(), Some("the graph has too many nodes"));
         let long = message(7, &[&message(1, &[&message(4, &[&vec![b'x'; NAME_BYTES_MAX as usize + 1]])])]);
-        assert_eq!(read(&long).err(), Some("the names in the file are very long"));
+        assert_eq!(read(&long).err(), Some("the names in the file are too long"));
         let fields = [8, 0].repeat(FIELDS_MAX as usize + 1);
-        assert_eq!(read(&fields).err(), Some("the file has very many fields"));
+        assert_eq!(read(&fields).err(), Some("the file has too many fields"));
     }
 }

@@ -92,7 +92,7 @@ fn inner_without_a_provider() {
         ),
         "{text}"
     );
-    assert!(text.ends_with("'nereid gpu' says what this machine has and what installs the rest"), "{text}");
+    assert!(text.ends_with("'nereid gpu' shows what this machine has and how to install the rest"), "{text}");
     // Instances on the host still load.
     let version = Version::new(&identity(F32, &[D::N(1)]));
     OnnxBackend::new(Some(library())).open(&version.spec(&ModelConfig::default())).map(drop).expect("serves");

@@ -178,7 +178,7 @@ fn device_provider_report_names_each_missing_library_and_the_command_to_install_
     assert_eq!(names(&report(&places), ProviderKind::Cuda, false), [""; 0], "whichever was installed last");
     let garbage = root.0.join(PACKAGES).join("onnxruntime/capi/libonnxruntime_providers_cuda.so");
     std::fs::write(garbage, "no library").expect("written");
-    assert!(report(&places).cuda.problems[0].ends_with("cannot be used: its tables lead out of the file"));
+    assert!(report(&places).cuda.problems[0].ends_with("cannot be used: its tables point outside of the file"));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn device_provider_report_of_a_machine_without_providers_names_the_command_to_in
     let root = Root::new();
     let found = report(&places(&root, None, &[]));
     assert_eq!((found.library, found.release), (None, None));
-    assert_eq!(found.cuda.problems, ["there is no libonnxruntime_providers_cuda.so: nowhere to look"]);
+    assert_eq!(found.cuda.problems, ["there is no libonnxruntime_providers_cuda.so: there is no directory to search"]);
     assert_eq!(found.cuda.command.as_deref(), Some("pip install 'onnxruntime-gpu[cuda,cudnn]'"));
     // On the actual machine, whatever is installed, nothing panics.
     let all = Places::of(None, &[], |name| std::env::var_os(name));

@@ -38,7 +38,7 @@ fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
     // The library itself, and what it allocates once.
     drop(Version::new(&identity(F32, &[D::N(1)])).open(&ModelConfig::default()).expect("opens"));
     let mut before = resident_mib();
-    for round in 0..4 {
+    for round in 0..8 {
         // On a new thread, as in the engine: malloc uses another arena each time.
         let (model, loaded) = std::thread::scope(|scope| {
             let load = || {
@@ -60,7 +60,7 @@ fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
             "round {round}: {LAYERS} MiB of weights take {} MiB",
             loaded - before
         );
-        assert!(after - before.min(after) < LAYERS / 6, "round {round}: {} MiB stay", after - before);
+        assert!(after - before.min(after) < LAYERS / 16, "round {round}: {} MiB stay", after - before);
         // The trim also returns memory that this test had freed before.
         before = before.min(after);
     }

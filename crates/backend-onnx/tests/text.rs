@@ -455,9 +455,9 @@ fn parameters_that_a_model_does_not_take_are_rejected_with_what_is_possible() {
     check(&embeds, DIMENSIONS, Parameter::Int(-1), "-1", "only 4 is possible");
     check(&embeds, DIMENSIONS, text("4"), "'4'", "it is an integer");
     check(&listed, DIMENSIONS, Parameter::Int(1), "1", "2, 3 and 4 are possible");
-    check(&classifies, DIMENSIONS, Parameter::Int(2), "2", "only models that embed take it");
-    check(&classifies, NORMALIZE, Parameter::Bool(true), "true", "only models that embed take it");
-    check(&embeds, RAW_SCORES, Parameter::Bool(true), "true", "models that embed have no scores");
+    check(&classifies, DIMENSIONS, Parameter::Int(2), "2", "only embedding models accept it");
+    check(&classifies, NORMALIZE, Parameter::Bool(true), "true", "only embedding models accept it");
+    check(&embeds, RAW_SCORES, Parameter::Bool(true), "true", "embedding models have no scores");
     check(&embeds, PROMPT, text("passage"), "'passage'", "the prompts of the model: q");
     check(&classifies, PROMPT, text("q"), "'q'", "it has none");
     check(&embeds, TRUNCATION_SIDE, text("middle"), "'middle'", "possible are left, right");

@@ -33,7 +33,7 @@ const NAME: &str = "the embedding program";
 /// # Errors
 /// There is no such descriptor, or the program has ended or does not speak the protocol.
 pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<RunnerGuard> {
-    let no_socket = |e| Error::invalid(format!("descriptor {control} is no socket to a program: {e}"));
+    let no_socket = |e| Error::invalid(format!("descriptor {control} is not a socket to a program: {e}"));
     let control = sys::duplicate(control).map_err(no_socket)?;
     let limits = RunnerLimits {
         restart: false,

@@ -106,10 +106,10 @@ impl Guardian {
         let Some(command) = &self.command else { return };
         match Process::start(command) {
             Ok(process) if self.runners.values().all(|line| process.send(line)) => self.process = Some(process),
-            Ok(_) => log::warn!("what models start may outlive a server that is killed: the guardian ended at once"),
+            Ok(_) => log::warn!("processes of models may outlive a killed server: the guardian ended at once"),
             Err(e) if !self.is_missing => {
                 self.is_missing = true;
-                log::warn!("what models start may outlive a server that is killed: no guardian could be started: {e}");
+                log::warn!("processes of models may outlive a killed server: no guardian could be started: {e}");
             }
             Err(_) => {}
         }

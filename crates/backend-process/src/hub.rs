@@ -176,7 +176,7 @@ impl Hub {
             for event in &events {
                 let guarded = catch_unwind(AssertUnwindSafe(|| self.handle(*event, &mut scratch)));
                 if guarded.is_err() {
-                    log::error!("a panic while frames of a runner were handled; please report it");
+                    log::error!("a panic while handling frames of a runner; please report it");
                     if let Some(runner) = self.runner(event.token >> 2) {
                         runner.fail(PANICKED);
                     }
@@ -262,7 +262,7 @@ fn worker(name: &str, prepared: fn()) -> io::Result<Sender<Job>> {
         prepared();
         for job in jobs {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                log::error!("a panic while a runner was served; please report it");
+                log::error!("a panic while serving a runner; please report it");
             }
         }
     };

@@ -89,7 +89,7 @@ impl LibraryProcess {
             // The process would wait for the rest of this connection, and take that of the next one for it.
             if is_partial {
                 log::error!(
-                    "{}: the process of the library is killed: it has a part of a connection",
+                    "{}: the process of the library is killed: it received only a part of a connection",
                     self.starter.name
                 );
                 handle.kill();

@@ -137,7 +137,7 @@ impl Printer {
                 OutputLine::Line(line) if self.is_error => log::warn!("{}: {line}", self.name),
                 OutputLine::Line(line) => log::info!("{}: {line}", self.name),
                 OutputLine::Dropped(bytes) => {
-                    log::warn!("{}: {bytes} bytes of output were dropped: it prints too much", self.name)
+                    log::warn!("{}: {bytes} bytes of output were dropped: it prints too fast", self.name)
                 }
             }
         }

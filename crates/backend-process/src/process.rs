@@ -273,7 +273,7 @@ impl Process {
     /// Handles a change from another thread.
     pub(crate) fn check(self: &Arc<Self>) {
         if self.link.is_broken() {
-            self.fail("it does not read what it is sent");
+            self.fail("it does not read its messages");
         }
         if self.has_ended.load(SeqCst) || self.has_closed.load(SeqCst) {
             self.ended();

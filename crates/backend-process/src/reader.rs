@@ -62,7 +62,7 @@ impl SocketReader {
             Ok(true) => Next::Again,
             Ok(false) => Next::Wait,
             Err(_) => {
-                log::error!("a panic while frames of a runner were handled; please report it");
+                log::error!("a panic while handling frames of a runner; please report it");
                 self.process.fail(PANICKED);
                 Next::Leave
             }

@@ -142,7 +142,7 @@ impl UnknownKeys {
         let mut warned = self.0.lock();
         for key in keys {
             if warned.insert(key.clone()) {
-                log::warn!("'{key}' is no setting of the {backend} backend, and has no effect (model '{model}')");
+                log::warn!("'{key}' is not a setting of the {backend} backend, and has no effect (model '{model}')");
             }
         }
     }
@@ -179,7 +179,7 @@ pub fn at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u
 /// Like `at_least` for a number of bytes, whose unit may follow: `2g`, `512MiB`.
 ///
 /// # Errors
-/// As `at_least`.
+/// INVALID_ARG: `KEY can't be OTHERWISE`.
 pub fn bytes_at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u64> {
     let unit = value.trim().trim_start_matches(|c: char| c == '-' || c == '+' || c.is_ascii_digit()).trim();
     let power = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {

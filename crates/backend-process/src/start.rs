@@ -94,7 +94,7 @@ pub struct Shared {
 /// Memory for a runner in this process.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system call.
 pub fn shared(limits: &RunnerLimits) -> io::Result<Shared> {
     Inherited::new(limits).map(Inherited::shared)
 }
@@ -189,7 +189,7 @@ impl Starter {
 /// A further segment.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system call.
 pub fn segment(bytes: u64) -> io::Result<RegionRef> {
     Ok(Arc::new(Memfd::new(usize::try_from(bytes).unwrap_or(usize::MAX))?))
 }

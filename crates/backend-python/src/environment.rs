@@ -121,13 +121,13 @@ impl Environments {
                 ArchiveError::Format(format) => {
                     let (name, command) = format.advice(&archive.display().to_string());
                     Error::invalid(format!(
-                        "the Python environment {} is refused: it is {name}, and only tar.gz and \
-                         tar are read; {command} makes one",
+                        "the Python environment {} is rejected: it is {name}, and only tar.gz and tar are read; \
+                         {command} makes one",
                         archive.display()
                     ))
                 }
                 ArchiveError::InvalidEntry(why) => {
-                    Error::invalid(format!("the Python environment {} is refused: {why}", archive.display()))
+                    Error::invalid(format!("the Python environment {} is rejected: {why}", archive.display()))
                 }
                 ArchiveError::Io(e) => {
                     Error::internal(format!("the Python environment {} cannot be unpacked: {e}", archive.display()))

@@ -96,7 +96,7 @@ fn tar_of<'a>(mut archive: impl Read + 'a) -> Result<Box<dyn Read + 'a>, Archive
 /// Unpacks into `target`, an empty directory. On failure the caller removes what was written.
 ///
 /// # Errors
-/// See [`ArchiveError`].
+/// [`ArchiveError`] for an archive that cannot be read or breaks a rule.
 pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Result<(), ArchiveError> {
     let mut archive = Archive::new(tar_of(archive)?);
     // Raw: the library would read names of any length into memory.
@@ -122,10 +122,10 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
         let Extensions { name, link, size } = std::mem::take(&mut long);
         let name = name.unwrap_or_else(|| entry.path_bytes().into_owned());
         if size.is_some_and(|size| size != entry.size()) {
-            return Err(invalid_entry(&name, "is larger than its header says"));
+            return Err(invalid_entry(&name, "is larger than its header declares"));
         }
         let Some(path) = inside(&name) else {
-            return Err(invalid_entry(&name, "leads out of the archive"));
+            return Err(invalid_entry(&name, "has a path outside of the archive"));
         };
         match kind {
             EntryType::Directory => make_directories(target, &path)?,
@@ -137,14 +137,14 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
                 let to = link_target(&entry, link, &name)?;
                 let is_system = to.is_absolute() && is_interpreter(&path);
                 if !is_system && !stays_inside(&path, &to) {
-                    return Err(invalid_entry(&name, "links out of the archive"));
+                    return Err(invalid_entry(&name, "links to a location outside of the archive"));
                 }
                 symlinks.push((path, to));
             }
             EntryType::Link => {
                 let to = link_target(&entry, link, &name)?;
                 let Some(to) = inside(to.as_os_str().as_encoded_bytes()) else {
-                    return Err(invalid_entry(&name, "links out of the archive"));
+                    return Err(invalid_entry(&name, "links to a location outside of the archive"));
                 };
                 hard_links.push((path, to));
             }
@@ -159,7 +159,7 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
         let to = target.join(to);
         // There are no links yet, so neither path contains one.
         if !fs::symlink_metadata(&to).is_ok_and(|m| m.is_file()) {
-            return Err(invalid_entry(path.as_os_str().as_encoded_bytes(), "links to no file of the archive"));
+            return Err(invalid_entry(path.as_os_str().as_encoded_bytes(), "links to a missing file"));
         }
         fs::hard_link(&to, target.join(path)).map_err(ArchiveError::Io)?;
     }
@@ -168,7 +168,7 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
         make_directories(target, path.parent().unwrap_or(Path::new("")))?;
         let link = target.join(path);
         if symlink(to, &link).is_err() && !fs::read_link(&link).is_ok_and(|there| there == *to) {
-            return Err(invalid_entry(path.as_os_str().as_encoded_bytes(), "is there twice"));
+            return Err(invalid_entry(path.as_os_str().as_encoded_bytes(), "occurs twice"));
         }
     }
     let root = fs::canonicalize(target).map_err(ArchiveError::Io)?;
@@ -180,7 +180,7 @@ pub fn extract(archive: impl Read, target: &Path, limits: ArchiveLimits) -> Resu
             Ok(real) if real.starts_with(&root) => {}
             // `bin/python3` of the system, or `bin/python` as a link to it.
             Ok(real) if is_interpreter(path) && is_program(&real) => {}
-            Ok(_) => return Err(invalid_entry(name, "links out of the archive")),
+            Ok(_) => return Err(invalid_entry(name, "links to a location outside of the archive")),
             Err(_) if to.is_absolute() => {
                 let to = to.display().to_string();
                 let to: String = to.chars().take(200).collect();
@@ -271,10 +271,10 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, long: Option<Vec<u8>>, name: &[u8]
     use std::os::unix::ffi::OsStrExt;
     let to = match long {
         Some(to) => to,
-        None => entry.link_name_bytes().ok_or_else(|| invalid_entry(name, "is a link to nothing"))?.into_owned(),
+        None => entry.link_name_bytes().ok_or_else(|| invalid_entry(name, "is a link to a missing file"))?.into_owned(),
     };
     if to.is_empty() || to.len() > PATH_BYTES_MAX || to.contains(&0) {
-        return Err(invalid_entry(name, "is a link to nothing"));
+        return Err(invalid_entry(name, "is a link to a missing file"));
     }
     Ok(PathBuf::from(std::ffi::OsStr::from_bytes(&to)))
 }
@@ -318,7 +318,7 @@ fn write_file<R: Read>(entry: &mut Entry<'_, R>, path: &Path, name: &[u8]) -> Re
         Ok(file) => file,
         // venv-pack writes some files twice.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && is_same(entry, path)? => return Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(invalid_entry(name, "is there twice")),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(invalid_entry(name, "occurs twice")),
         Err(e) => return Err(ArchiveError::Io(e)),
     };
     let size = entry.size();

@@ -30,13 +30,13 @@ pub(crate) fn explain(text: &str, source: Option<&Source>, missing: Option<&str>
         let _ = match distribution(package) {
             Some(known) => writeln!(
                 explained,
-                "The package '{package}' was looked for beside the model and in {program} (Python {version}). \
-                 Get it with: {program} -m pip install {known}"
+                "The package '{package}' is neither beside the model nor in {program} (Python {version}). Get it \
+                 with: {program} -m pip install {known}"
             ),
             None => writeln!(
                 explained,
-                "The module '{package}' was looked for beside the model and in {program} (Python {version}). \
-                 Put it beside the model, or install the package that has it for {program}"
+                "The module '{package}' is neither beside the model nor in {program} (Python {version}). Put it \
+                 beside the model, or install the package that has it for {program}"
             ),
         };
     }
@@ -114,8 +114,8 @@ mod tests {
         assert_eq!(
             explain(text, None, Some("torch"), &python()),
             format!(
-                "{text}\nThe package 'torch' was looked for beside the model and in /usr/bin/python3 (Python 3.11.2). \
-                 Get it with: /usr/bin/python3 -m pip install torch\n"
+                "{text}\nThe package 'torch' is neither beside the model nor in /usr/bin/python3 (Python 3.11.2). Get \
+                 it with: /usr/bin/python3 -m pip install torch\n"
             )
         );
         assert!(explain(text, None, Some("cv2"), &python()).ends_with("-m pip install opencv-python-headless\n"));
@@ -126,8 +126,8 @@ mod tests {
             assert!(!explained.contains("pip"), "{explained}");
             assert!(
                 explained.ends_with(&format!(
-                    "The module '{name}' was looked for beside the model and in /usr/bin/python3 (Python 3.11.2). \
-                     Put it beside the model, or install the package that has it for /usr/bin/python3\n"
+                    "The module '{name}' is neither beside the model nor in /usr/bin/python3 (Python 3.11.2). Put it \
+                     beside the model, or install the package that has it for /usr/bin/python3\n"
                 )),
                 "{explained}"
             );

@@ -31,7 +31,7 @@ const SCRIPT: &str = "\
 import sys
 if sys.path and sys.path[0] in ('', '.'):
     del sys.path[0]
-# Python 2 has no such attribute, and is told that it is too old.
+# Python 2 has no such attribute, and is reported as too old below.
 print(getattr(getattr(sys, 'implementation', None), 'name', 'cpython'))
 print('.'.join(str(n) for n in sys.version_info[:3]))
 try:
@@ -144,13 +144,13 @@ fn run_script(program: &Path, environment: &[(OsString, OsString)], timeout: Dur
     }
     let Some(status) = wait_at_most(&mut child, timeout).map_err(|e| cannot(&e))? else {
         return Err(format!(
-            "{} did not say what it is within {} s (stub-timeout-seconds); it is asked again at the next load",
+            "{} did not report its version within {} s (stub-timeout-seconds); the next load tries again",
             program.display(),
             timeout.as_secs()
         ));
     };
     if !status.success() {
-        return Err(format!("{} is no Python that runs: it ended with {status}", program.display()));
+        return Err(format!("{} does not run: it ended with {status}", program.display()));
     }
     let text = printed.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
     Ok(String::from_utf8_lossy(&text).into_owned())
@@ -162,7 +162,7 @@ fn judge(program: &Path, text: &str) -> Result<Interpreter, Unusable> {
     let (implementation, version, numpy, executable) = (next(), next(), next(), next());
     let who = format!("{} ({implementation} {version})", program.display());
     if implementation.is_empty() || version.is_empty() {
-        return Err(format!("{} did not answer as a Python does", program.display()));
+        return Err(format!("{} did not respond like a Python interpreter", program.display()));
     }
     if implementation != "cpython" {
         return Err(format!("{who} is not CPython"));
@@ -221,6 +221,6 @@ mod tests {
             "/p/python (cpython 3.9.1) has numpy 1.19.5, and 1.22 or newer is needed; get it with: \
              /p/python -m pip install 'numpy>=1.22'",
         );
-        check("", "/p/python did not answer as a Python does");
+        check("", "/p/python did not respond like a Python interpreter");
     }
 }

@@ -159,7 +159,7 @@ fn b_pyr_05_a_program_without_output_is_killed_after_the_timeout() {
     let program = place.program("python", "#!/bin/sh\nexec sleep 60\n");
     let begin = Instant::now();
     let why = Prober::default().probe(&program, &variables(), Duration::from_secs(1)).unwrap_err();
-    let expected = "did not say what it is within 1 s (stub-timeout-seconds); it is asked again at the next load";
+    let expected = "did not report its version within 1 s (stub-timeout-seconds); the next load tries again";
     assert!(why.ends_with(expected), "{why}");
     assert!(begin.elapsed() < Duration::from_secs(8));
     let silent = place.program("other", "#!/bin/sh\nexit 3\n");

@@ -44,7 +44,7 @@ pub(crate) struct ReadyFrame {
     pub(crate) groups: Option<String>,
 }
 
-const BROKEN: ProtocolError = ProtocolError("what it says of its start is no JSON as agreed");
+const BROKEN: ProtocolError = ProtocolError("its report of the start is not the expected JSON");
 
 impl ReadyFrame {
     pub(crate) fn read(text: &str) -> Result<Self, ProtocolError> {

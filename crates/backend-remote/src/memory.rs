@@ -330,10 +330,10 @@ impl TensorMemory {
         for id in ids {
             if let Some(lease) = lease_of(id) {
                 let ended = self.leases.give_back(lease, self.batch_is_out.load(Relaxed));
-                leases.extend(ended.ok_or(ProtocolError("a lease is given back that it does not have"))?);
+                leases.extend(ended.ok_or(ProtocolError("it returns a lease that it does not have"))?);
                 continue;
             }
-            const NOT_HAD: ProtocolError = ProtocolError("a block is given back that it does not have");
+            const NOT_HAD: ProtocolError = ProtocolError("it returns a block that it does not have");
             let freed = match requests.lent.give_back(id) {
                 // Its front end still has it.
                 Some(true) => None,
@@ -378,10 +378,10 @@ impl TensorMemory {
     pub(crate) fn window(&self, block: Block) -> Result<(RegionRef, usize, usize), ProtocolError> {
         let memory = self
             .segment(block.of_requests, block.segment)
-            .ok_or(ProtocolError("a tensor lies in no segment there is"))?;
+            .ok_or(ProtocolError("a tensor is in a segment that does not exist"))?;
         let end = block.offset.checked_add(block.bytes);
         if end.is_none_or(|end| end > memory.len() as u64) {
-            return Err(ProtocolError("a tensor lies outside of its segment"));
+            return Err(ProtocolError("a tensor is outside of its segment"));
         }
         Ok((memory, block.offset as usize, block.bytes as usize))
     }
@@ -390,13 +390,13 @@ impl TensorMemory {
     pub(crate) fn part(&self, lent: Lent<'_>) -> Result<RegionRef, SegmentError> {
         let lender = if lent.by_host {
             Lender::Host(
-                self.leases.find(lent.lease).ok_or(ProtocolError("a tensor lies in memory that it was not lent"))?,
+                self.leases.find(lent.lease).ok_or(ProtocolError("a tensor is in memory that was not lent to it"))?,
             )
         } else {
             let opened = Imported::open(lent.device, Handle(*lent.handle)).map_err(|refused| {
                 SegmentError::Short(match refused {
                     device::OpenError::Lost(why) => why,
-                    device::OpenError::NoDevice(why) => Error::environment(format!("an output lies on a GPU: {why}")),
+                    device::OpenError::NoDevice(why) => Error::environment(format!("an output is on a GPU: {why}")),
                     device::OpenError::Failed(why) => {
                         Error::internal(format!("an output on a GPU cannot be read: {}", why.message()))
                     }
@@ -405,7 +405,7 @@ impl TensorMemory {
             Lender::Runner(opened)
         };
         let part = DevicePart::new(lender, lent.offset, lent.bytes);
-        Ok(Arc::new(part.ok_or(ProtocolError("a tensor lies outside of the memory of a device that it names"))?))
+        Ok(Arc::new(part.ok_or(ProtocolError("a tensor is outside of the memory of the device that it names"))?))
     }
 
     /// A block of the runner, as the source of a copy.

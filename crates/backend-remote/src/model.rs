@@ -263,7 +263,7 @@ impl RunnerModel {
         let Some(place) = place else { return };
         place.is_removed.store(true, SeqCst);
         let Some(runner) = place.runner.read().clone() else { return };
-        log::debug!("{}: the instance leaves", place.name());
+        log::debug!("{}: the instance is being removed", place.name());
         let mut removed = self.removed.lock();
         removed.push((runner, now_ns()));
         if removed.len() == 1 {
@@ -378,11 +378,7 @@ impl backend::Model for Served {
                 "Inferences of other models that the model's processes have in progress",
                 calls as f64,
             ),
-            (
-                "nereid_runner_calls_max",
-                "Most of them, all processes of the model together",
-                (places * crate::asks::CALLS_MAX) as f64,
-            ),
+            ("nereid_runner_calls_max", "Limit of nereid_runner_calls", (places * crate::asks::CALLS_MAX) as f64),
             ("nereid_runner_restarts", "Processes of the model that were started again", restarts as f64),
             ("nereid_runner_resident_bytes", "Memory of the model's processes", resident as f64),
             ("nereid_runner_shared_bytes", "Shared memory of the model's processes, mapped", shared as f64),
@@ -392,8 +388,8 @@ impl backend::Model for Served {
                 "Inputs on devices that the model's processes have not given back",
                 lent as f64,
             ),
-            ("nereid_runner_leases", "How many those are", leases as f64),
-            ("nereid_runner_leases_max", "Most of them, all processes of the model together", leases_max as f64),
+            ("nereid_runner_leases", "Leases of device memory to the model's processes", leases as f64),
+            ("nereid_runner_leases_max", "Limit of nereid_runner_leases", leases_max as f64),
         ]
     }
 }
@@ -501,6 +497,9 @@ impl RemoteModel for Served {
         let runners = self.0.all_places().into_iter().filter(|place| place.serves.load(SeqCst));
         let runners = runners.filter_map(|place| place.runner.read().clone());
         let asked: Vec<_> = runners.filter(|runner| runner.asks_ready()).collect();
+        // An instance that is about to be restarted says nothing about a model that others serve.
+        let (serving, killed): (Vec<_>, Vec<_>) = asked.into_iter().partition(|runner| runner.is_ready());
+        let asked = if serving.is_empty() { killed } else { serving };
         if asked.is_empty() {
             return Readiness::Ready;
         }

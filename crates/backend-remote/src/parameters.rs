@@ -10,7 +10,7 @@ pub(crate) fn parameters(text: &str) -> Result<Vec<(Name, Parameter)>, ProtocolE
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    const BROKEN: ProtocolError = ProtocolError("parameters are no JSON object of texts, numbers and truths");
+    const BROKEN: ProtocolError = ProtocolError("parameters are not a JSON object of texts, numbers and booleans");
     let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
     let read = |value: Value<'_>| {
         if value.is_string() {

@@ -247,7 +247,7 @@ impl Runner {
 
     fn ready(self: &Arc<Self>, ready: ReadyFrame) -> Result<(), ProtocolError> {
         let mut state = self.state.lock();
-        let started = state.started.take().ok_or(ProtocolError("it says twice that it is ready"))?;
+        let started = state.started.take().ok_or(ProtocolError("it reported twice that it is ready"))?;
         if matches!(state.lifecycle, Lifecycle::Starting { .. }) {
             state.lifecycle = Lifecycle::Ready { asks_ready: ready.asks_ready };
         }
@@ -265,12 +265,12 @@ impl Runner {
     fn failed(&self, failure: Failure) -> Result<(), ProtocolError> {
         let mut state = self.state.lock();
         let started = state.started.take();
-        let started = started.ok_or(ProtocolError("it says that its start failed when it had started"))?;
+        let started = started.ok_or(ProtocolError("it reported a failed start after it had started"))?;
         if matches!(state.lifecycle, Lifecycle::Starting { .. }) {
             state.lifecycle = Lifecycle::Failed;
         }
         drop(state);
-        self.later(FAILED_GRACE, |runner| runner.overdue("it could not start and did not end"));
+        self.later(FAILED_GRACE, |runner| runner.overdue("it failed to start and did not end"));
         started(Err(failure));
         Ok(())
     }
@@ -283,6 +283,10 @@ impl Runner {
 
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().lifecycle == Lifecycle::Ended
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
     }
 
     /// True if the model has its own readiness check. That of a killed runner fails.
@@ -331,7 +335,7 @@ impl Runner {
         Some(Executing { instance: self.instance, requests, quiet_since: oldest.max(state.answered) })
     }
 
-    /// See [`Transport::write_stack`](crate::transport::Transport::write_stack).
+    /// See [`Transport::write_stack`].
     pub(crate) fn write_stack(&self) -> bool {
         self.transport.write_stack(self.kind == RunnerKind::StubProcess)
     }
@@ -357,8 +361,8 @@ impl Runner {
         drop(state);
         if let Some(started) = started {
             let seconds = self.limits.start_timeout.as_secs_f64();
-            self.condemn("it is not heard of");
-            let text = format!("{} was started and not heard of for {seconds} s", self.label());
+            self.condemn("it did not connect");
+            let text = format!("{} was started and did not connect within {seconds} s", self.label());
             started(Err(Error::unavailable(text).by_model().into()));
         }
     }

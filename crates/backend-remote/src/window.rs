@@ -70,7 +70,7 @@ impl DevicePart {
     fn of_host(region: &RegionRef) -> Result<&dyn DeviceMemory> {
         match region.base() {
             Base::Device(memory) => Ok(memory),
-            Base::Host(_) => Err(tensor::Error::internal("a mapped region was taken for memory of a device")),
+            Base::Host(_) => Err(tensor::Error::internal("a mapped region was used as memory of a device")),
         }
     }
 }

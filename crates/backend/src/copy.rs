@@ -83,7 +83,7 @@ pub fn on_device(sources: &[Data], device: u32, shared: bool) -> Result<Option<R
 /// Copies a source into new memory of the server on a device.
 ///
 /// # Errors
-/// As `on_device`.
+/// RESOURCE_EXHAUSTED or UNAVAILABLE without device memory; INTERNAL with the error of the driver.
 pub fn to_device(source: &Data, device: u32) -> Result<RegionRef> {
     let made = device::allocate(device, source.len())?;
     gather(std::slice::from_ref(source), Target::Region(made.clone()))?;
@@ -97,7 +97,7 @@ fn region_of(data: &Data) -> Option<&RegionRef> {
 /// Copies a source to the beginning of a region. The two may overlap.
 ///
 /// # Errors
-/// As `gather`.
+/// INTERNAL with the error of the driver; the contents of the target are undefined then.
 pub fn whole(source: &Data, region: &RegionRef) -> Result<()> {
     let len = source.len();
     if let Data::Region(from) = source
@@ -322,6 +322,6 @@ fn range(bytes: &mut [u8], offset: usize, len: usize) -> Result<&mut [u8]> {
 #[cold]
 fn misplaced() -> Error {
     Error::internal(
-        "a copy was planned between places that there are not; this is a defect of the server, please report it",
+        "a copy was planned between locations that do not exist; this is a defect of the server, please report it",
     )
 }

@@ -40,7 +40,7 @@ pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
 /// Like `gather`, into host memory that a device can read directly (`pinned_slab`).
 ///
 /// # Errors
-/// As `gather`.
+/// RESOURCE_EXHAUSTED when there is no memory for a copy.
 pub fn gather_pinned(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
     gather_into(entries, index, pinned_slab)
 }
@@ -99,7 +99,7 @@ pub fn batch_slab(len: usize) -> Result<(SlabMut, Option<Charge>)> {
 /// limit replaces the charge. Otherwise ordinary memory, which the driver stages.
 ///
 /// # Errors
-/// As `batch_slab`.
+/// RESOURCE_EXHAUSTED when there is no memory for it now. Threads of the engine must not wait for memory.
 pub fn pinned_slab(len: usize) -> Result<(SlabMut, Option<Charge>)> {
     let slab = SlabPool::global().pinned(len)?;
     let charge = if slab.is_pinned() { None } else { charged(len)? };
@@ -183,7 +183,7 @@ fn stage_but(
 /// bytes without reading them: it must not forward strings whose lengths the client has changed.
 ///
 /// # Errors
-/// As `stage` puts into the request.
+/// RESOURCE_EXHAUSTED when there is no memory for a copy; INVALID_ARG for a region that its client truncated.
 pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()> {
     for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
         let is_strings = signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none());
@@ -197,7 +197,7 @@ pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()
 /// The strings of an input: a checked copy of those that a client can still change, otherwise the same bytes.
 ///
 /// # Errors
-/// As `stage` puts into the request.
+/// RESOURCE_EXHAUSTED when there is no memory for a copy; INVALID_ARG for a region that its client truncated.
 pub fn own_strings(input: &InputTensor, signature: &Signature) -> Result<Data> {
     match &input.data {
         Data::Region(region) => copied(region).and_then(|data| strings(data, input, signature)),
@@ -224,7 +224,7 @@ pub fn bytes_to_hand_on(input: &InputTensor, model: Option<&dyn RemoteModel>) ->
 /// Copies inputs in regions that outputs are written to, for a backend that writes outputs before reading all inputs.
 ///
 /// # Errors
-/// As `stage` puts into the request.
+/// RESOURCE_EXHAUSTED when there is no memory for a copy; INVALID_ARG for a region that its client truncated.
 pub fn detach(entry: &mut BatchEntry) -> Result<()> {
     let targets = &entry.request.outputs;
     for input in &mut entry.request.inputs {
@@ -258,7 +258,7 @@ fn downloaded(region: &RegionRef) -> Result<Data> {
 fn may_copy(region: &dyn RegionMemory) -> Result<()> {
     if region.len() > REGION_COPY_BYTES_MAX {
         return Err(Error::invalid(format!(
-            "{} bytes of shared memory region '{}' would have to be copied, the limit is {REGION_COPY_BYTES_MAX}",
+            "{} bytes of shared memory region '{}' would have to be copied; the limit is {REGION_COPY_BYTES_MAX}",
             region.len(),
             region.region_name()
         )));
@@ -381,7 +381,7 @@ mod tests {
         stage(&mut entries, &signature, |_| false);
         assert!(entries[0].result.is_none());
         let text = "[request id: <id_unknown>] 2147483648 bytes of shared memory region 'heap' would have to be \
-                    copied, the limit is 2147483647";
+                    copied; the limit is 2147483647";
         assert_eq!(entries[1].result.as_ref().and_then(|r| r.as_ref().err()), Some(&Error::invalid(text)));
     }
 

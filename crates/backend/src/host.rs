@@ -13,13 +13,13 @@ pub trait Host: Send + Sync {
     /// Starts an inference of another model.
     ///
     /// # Errors
-    /// The call was rejected; `answers` gets nothing then. The texts are those of inference requests, without a prefix.
+    /// The request was rejected, with the text of an inference request without its prefix. The sink receives nothing.
     fn call(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>>;
 
     /// Describes the version that a call would reach; -1 lets the version policy decide.
     ///
     /// # Errors
-    /// As `call`, for a model that is unknown or not ready.
+    /// NOT_FOUND for an unknown model, UNAVAILABLE for one that is not ready.
     fn describe(&self, model: &str, version: i64) -> Result<CallableModel>;
 
     /// Loads or unloads a model or queries its readiness. `answer` is called once, on any thread, with JSON or `{}`.

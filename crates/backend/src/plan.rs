@@ -6,7 +6,6 @@
 //! until its `Synchronize`; only copies out of staging blocks follow. A plan without devices has neither.
 
 use smallvec::SmallVec;
-use std::fmt;
 use tensor::Extent;
 
 /// Kind of memory, as far as copies are concerned.
@@ -95,8 +94,6 @@ pub enum CopyStep {
 pub struct CopyPlan {
     steps: SmallVec<[CopyStep; 4]>,
     staging: SmallVec<[usize; 2]>,
-    bytes: usize,
-    copies: u32,
 }
 
 /// Contiguous pieces that share one staging block: copied into it before an upload, or out of it after a download.
@@ -137,14 +134,11 @@ impl CopyPlan {
         merged.extend(held);
         for piece in merged {
             let (Some(from), Some(to)) = (sources.get(piece.source), targets.get(piece.target)) else { continue };
-            plan.bytes += piece.len;
             let how = how(from.memory, to.memory);
             if !is_staged(from.memory, to.memory) || piece.len > staging_bytes_max {
-                plan.copies = plan.copies.max(1);
                 plan.steps.push(direct(how, &piece));
                 continue;
             }
-            plan.copies = 2;
             let row = match how {
                 CopyKind::Upload(_) => Position { end: CopyEnd::Target(piece.target), offset: piece.to },
                 _ => Position { end: CopyEnd::Source(piece.source), offset: piece.from },
@@ -198,24 +192,6 @@ impl CopyPlan {
     /// Size in bytes of each staging block.
     pub fn staging(&self) -> &[usize] {
         &self.staging
-    }
-
-    /// Bytes that the plan writes to targets.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The highest number of times that a byte is copied, by the processor or a device (memory.md 3.5).
-    pub fn copies(&self) -> u32 {
-        self.copies
-    }
-
-    /// Devices that the plan uses.
-    pub fn devices(&self) -> impl Iterator<Item = u32> {
-        self.steps.iter().filter_map(|step| match step {
-            CopyStep::Synchronize(device) => Some(*device),
-            CopyStep::Copy { .. } => None,
-        })
     }
 
     /// Adds a staging block, its transfer and its copies: before the transfer for an upload, in `later` for a download.
@@ -314,48 +290,6 @@ fn ends(piece: &Piece) -> (Position, Position) {
 fn direct(how: CopyKind, piece: &Piece) -> CopyStep {
     let (from, to) = ends(piece);
     CopyStep::Copy { how, from, to, len: piece.len }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, number) = match self.end {
-            CopyEnd::Source(n) => ("source", n),
-            CopyEnd::Target(n) => ("target", n),
-            CopyEnd::Staging(n) => ("staging", n),
-        };
-        write!(f, "{name} {number}+{}", self.offset)
-    }
-}
-
-impl fmt::Display for CopyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memcpy => f.write_str("memcpy"),
-            Self::Upload(device) => write!(f, "upload to device {device}"),
-            Self::Download(device) => write!(f, "download from device {device}"),
-            Self::Within(device) => write!(f, "copy on device {device}"),
-            Self::Peer(from, to) => write!(f, "peer copy from device {from} to {to}"),
-        }
-    }
-}
-
-impl fmt::Display for CopyStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Copy { how, from, to, len } => write!(f, "{how}: {len} bytes, {from} -> {to}"),
-            Self::Synchronize(device) => write!(f, "synchronize device {device}"),
-        }
-    }
-}
-
-/// One line per step, and a line with the sum.
-impl fmt::Display for CopyPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for step in &self.steps {
-            writeln!(f, "{step}")?;
-        }
-        write!(f, "{} bytes, copies: {}", self.bytes, self.copies)
-    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ pub trait Answers: Send + Sync {
     /// See [`Responder::send`].
     ///
     /// # Errors
-    /// As there.
+    /// The request is cancelled and the response was dropped. The request still has to be finished.
     fn send(&self, outcome: Outcome) -> Result<(), Stopped>;
     /// See [`Responder::fail`].
     fn fail(&self, error: Error);
@@ -110,7 +110,7 @@ pub trait Answers: Send + Sync {
 
 /// Answers one request of a decoupled model with any number of responses and one end.
 ///
-/// A backend that takes it out of its [`BatchEntry`](crate::BatchEntry) has to end the request. It may move it to other
+/// A backend that takes it out of its [`BatchEntry`] has to end the request. It may move it to other
 /// threads; the instance is free as soon as `execute` returns. Dropping it unfinished ends the request with an error.
 pub struct Responder {
     /// `None` once the request was returned to run again.

@@ -51,7 +51,7 @@ pub trait Opened: Send {
     /// promised until the model is dropped. Other memory is not counted.
     ///
     /// # Errors
-    /// As `Backend::open`.
+    /// The version becomes UNAVAILABLE; the text is its reason in the repository index.
     fn needs(&self) -> Result<Vec<Need>> {
         Ok(Vec::new())
     }
@@ -59,7 +59,7 @@ pub trait Opened: Send {
     /// Checks the final configuration and prepares the model to run.
     ///
     /// # Errors
-    /// As `Backend::open`.
+    /// The version becomes UNAVAILABLE; the text is its reason in the repository index.
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>>;
 }
 
@@ -167,12 +167,12 @@ pub trait RemoteModel: Send + Sync {
         Readiness::Ready
     }
 
-    /// Number of unfinished calls that the model has made to other models ([`Host::call`](crate::Host::call)).
+    /// Number of unfinished calls that the model has made to other models ([`Host::call`]).
     fn calls_open(&self) -> usize {
         0
     }
 
-    /// Unfinished calls that began before `at` ([`now_ns`](crate::now_ns)), by instance. Polled once a second.
+    /// Unfinished calls that began before `at` ([`now_ns`]), by instance. Polled once a second.
     fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
         let _ = at;
         Vec::new()

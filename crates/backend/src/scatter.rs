@@ -66,7 +66,7 @@ pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Dat
 /// An output that stays in device memory if no client can write there; otherwise it is copied, if need be to the host.
 ///
 /// # Errors
-/// As `place`.
+/// RESOURCE_EXHAUSTED without memory for a copy; INTERNAL with the error of the driver.
 pub fn kept_on_device(source: RegionRef) -> Result<Data> {
     let Base::Device(memory) = source.base() else { return copied(&source) };
     if !source.is_shared() {
@@ -107,7 +107,8 @@ pub fn written(region: &RegionRef) -> Result<Data> {
 /// A finished output tensor at its requested location.
 ///
 /// # Errors
-/// As `place`.
+/// INTERNAL when the region is too small; INVALID_ARG when the client truncated it, or when a copy out of a region
+/// would exceed the limit.
 pub fn output(
     entry: &BatchEntry,
     spec: &OutputSpec,

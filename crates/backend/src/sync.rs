@@ -26,7 +26,7 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Resul
 /// Starts a detached thread. loom's run ends after the thread.
 ///
 /// # Errors
-/// None.
+/// Never: loom starts every thread.
 #[cfg(feature = "loom")]
 pub fn spawn(_name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     drop(loom::thread::spawn(work));

@@ -27,7 +27,7 @@ pub trait TextModel: Send + Sync {
     /// The tokens of one text, without truncation. Takes as long as the text is.
     ///
     /// # Errors
-    /// INVALID_ARG for a text above the limit, or that the tokenizer refuses.
+    /// INVALID_ARG for a text above the limit, or one that the tokenizer rejects.
     fn tokens(&self, text: &str, has_special: bool) -> Result<Vec<TextToken>>;
 }
 

@@ -75,7 +75,7 @@ impl LibraryCache {
     /// Starts the process and waits until the library is initialized.
     ///
     /// # Errors
-    /// The library's, or that it or its process cannot be started.
+    /// The error of the library, or the reason why it or its process cannot be started.
     pub fn start(options: LibraryCacheOptions, host: LibraryProcess) -> Result<Self> {
         let (open, closed) = channel();
         let shared = Arc::new(CacheState::new(options, host, open));
@@ -187,7 +187,7 @@ impl CacheState {
             let process = self.process.lock().clone();
             if let Some(process) = process {
                 let name = &self.options.name;
-                log::error!("the process of the response cache '{name}' is killed: it answers nothing");
+                log::error!("the process of the response cache '{name}' is killed: it does not respond");
                 process.kill();
             }
         }
@@ -202,7 +202,7 @@ impl CacheState {
 
     fn keep(self: &Arc<Self>, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Result<()> {
         let bytes = cache::stored_bytes(asked, outputs).filter(|&bytes| bytes <= ENTRY_BYTES_MAX).ok_or_else(|| {
-            Error::invalid(format!("a response of more than {ENTRY_BYTES_MAX} bytes is not kept in the cache"))
+            Error::invalid(format!("a response of more than {ENTRY_BYTES_MAX} bytes is not stored in the cache"))
         })?;
         let process = self.process.lock().clone();
         let process = process.ok_or_else(|| Error::unavailable("the process of the response cache does not run"))?;
@@ -239,7 +239,7 @@ fn give(lookup: PendingLookup, text: Option<Vec<u8>>) {
     let PendingLookup { key, asked, found, .. } = lookup;
     let entry = text.and_then(|text| cache::restore(&key, &Bytes::from(text))).filter(|e| e.has_outputs(&asked));
     if catch_unwind(AssertUnwindSafe(|| found(entry.map(Arc::new)))).is_err() {
-        log::error!("the receiver of an answer of the response cache panicked; please report it");
+        log::error!("the receiver of a response of the response cache panicked; please report it");
     }
 }
 
@@ -291,9 +291,9 @@ impl Cache for LibraryCache {
         let bytes = self.0.insertion_bytes.load(Relaxed) as f64;
         vec![
             ("nereid_cache_library_lookups", "Lookups that wait for the library of the response cache", lookups),
-            ("nereid_cache_library_lookups_max", "Most of them; further ones are misses", LOOKUPS_MAX as f64),
+            ("nereid_cache_library_lookups_max", "Limit of nereid_cache_library_lookups", LOOKUPS_MAX as f64),
             ("nereid_cache_library_insertion_bytes", "Bytes of responses on their way to the library", bytes),
-            ("nereid_cache_library_insertion_bytes_max", "Most of them", INSERTION_BYTES_MAX as f64),
+            ("nereid_cache_library_insertion_bytes_max", "Limit of insertion bytes", INSERTION_BYTES_MAX as f64),
         ]
     }
 

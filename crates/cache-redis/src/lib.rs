@@ -181,22 +181,22 @@ impl Cache for RedisCache {
                 "Connections to the Redis of the response cache",
                 self.connections.up() as f64,
             ),
-            ("nereid_redis_connections_max", "Most of them there may be", size as f64),
+            ("nereid_redis_connections_max", "Limit of nereid_redis_connections", size as f64),
             ("nereid_redis_lookups", "Lookups that wait for Redis", of(&c.lookups)),
-            ("nereid_redis_lookups_max", "Most of them; further ones are misses", LOOKUPS_MAX as f64),
-            ("nereid_redis_insertions", "Answers on their way to Redis", of(&c.insertions)),
-            ("nereid_redis_insertions_max", "Most of them; further ones are not kept", INSERTIONS_MAX as f64),
-            ("nereid_redis_insertion_bytes", "Bytes of answers on their way to Redis", of(&c.insertion_bytes)),
-            ("nereid_redis_insertion_bytes_max", "Most of them", INSERTION_BYTES_MAX as f64),
-            ("nereid_redis_insertions_dropped_total", "Answers that were not kept", c.dropped.load(Relaxed) as f64),
+            ("nereid_redis_lookups_max", "Limit of nereid_redis_lookups", LOOKUPS_MAX as f64),
+            ("nereid_redis_insertions", "Responses on their way to Redis", of(&c.insertions)),
+            ("nereid_redis_insertions_max", "Limit of nereid_redis_insertions", INSERTIONS_MAX as f64),
+            ("nereid_redis_insertion_bytes", "Bytes of responses on their way to Redis", of(&c.insertion_bytes)),
+            ("nereid_redis_insertion_bytes_max", "Limit of insertion bytes", INSERTION_BYTES_MAX as f64),
+            ("nereid_redis_insertions_dropped_total", "Responses that were not stored", c.dropped.load(Relaxed) as f64),
             (
                 "nereid_redis_lookups_failed_total",
-                "Lookups that Redis did not answer in time",
+                "Lookups without a response of Redis in time",
                 c.failed.load(Relaxed) as f64,
             ),
             (
                 "nereid_redis_entries_foreign_total",
-                "Entries found that are none of ours",
+                "Entries that this server did not write",
                 c.foreign.load(Relaxed) as f64,
             ),
         ]
@@ -210,14 +210,14 @@ impl Cache for RedisCache {
 impl RedisCache {
     fn keep(&self, key: &Key, asked: &OutputSet, outputs: &[CachedOutput]) -> Result<()> {
         let bytes = cache::stored_bytes(asked, outputs).filter(|&bytes| bytes <= ENTRY_BYTES_MAX).ok_or_else(|| {
-            Error::invalid(format!("an answer of more than {ENTRY_BYTES_MAX} bytes is not kept in Redis"))
+            Error::invalid(format!("a response of more than {ENTRY_BYTES_MAX} bytes is not stored in Redis"))
         })?;
         if self.connections.up() == 0 {
             return Err(Error::unavailable("there is no connection to Redis"));
         }
         let permit = JobPermit::insertion(&self.counts, bytes)
-            .ok_or_else(|| Error::exhausted("too many answers are on their way to Redis"))?;
-        let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("an answer of too many parts"))?;
+            .ok_or_else(|| Error::exhausted("too many responses are on their way to Redis"))?;
+        let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("a response of too many parts"))?;
         self.send(RedisJob::Insert(permit, *key, text));
         Ok(())
     }
@@ -235,7 +235,7 @@ async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: Unb
                     let entry = look_up(&connections, &counts, &key).await.filter(|e| e.has_outputs(&asked));
                     drop(permit);
                     if catch_unwind(AssertUnwindSafe(|| found(entry.map(Arc::new)))).is_err() {
-                        log::error!("the receiver of an answer of the response cache panicked; please report it");
+                        log::error!("the receiver of a response of the response cache panicked; please report it");
                     }
                 }
                 RedisJob::Insert(permit, key, text) => {

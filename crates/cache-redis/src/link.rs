@@ -187,7 +187,7 @@ impl Connections {
             // The driver of the connection logs the reason.
             Ok(None) => Err(CommandError::Failed),
             Err(_) => {
-                let why = format!("no answer within {} ms", bounded(self.options.socket_timeout_ms).as_millis());
+                let why = format!("no response within {} ms", bounded(self.options.socket_timeout_ms).as_millis());
                 slot.fail(why, &open.failure);
                 Err(CommandError::Failed)
             }
@@ -197,7 +197,7 @@ impl Connections {
     /// Logs an error of Redis: it is full, read-only, loading, or denies access. The connection still works.
     fn rejected(&self, why: &str) -> CommandError {
         if !self.is_rejecting.swap(true, Relaxed) {
-            log::warn!("the Redis of the response cache at {} refuses a command: {why}", self.address());
+            log::warn!("the Redis of the response cache at {} rejects a command: {why}", self.address());
         }
         CommandError::Rejected
     }

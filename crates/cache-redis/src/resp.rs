@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// Byte limit of a status, a number, an error, or the head of a value.
 const LINE_BYTES_MAX: u64 = 4096;
 const END: &[u8] = b"\r\n";
-const FLOOD: &str = "it sends more than was asked for";
+const FLOOD: &str = "it sends more than was requested";
 
 /// Redis's answer to one command.
 #[derive(Debug, PartialEq)]

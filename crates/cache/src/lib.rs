@@ -97,7 +97,7 @@ pub struct Counters {
     pub lookups: u64,
     /// Lookups that found a response.
     pub hits: u64,
-    /// Lookups that found none.
+    /// Lookups that found no response.
     pub misses: u64,
     /// Evicted entries.
     pub evictions: u64,

@@ -136,7 +136,7 @@ impl LocalCache {
                 Ok(Insertion::Stored)
             }
             Some(Put::Present) => Ok(Insertion::Present),
-            Some(Put::Full) | None => Err(Error::exhausted("the response cache has as many entries as it can number")),
+            Some(Put::Full) | None => Err(Error::exhausted("the response cache has the maximum number of entries")),
         }
     }
 
@@ -154,8 +154,8 @@ impl LocalCache {
             evicted += 1;
         }
         Err(Error::exhausted(format!(
-            "the response cache has no room for {bytes} bytes yet: others are being stored, or many small answers \
-             make way"
+            "the response cache has no room for {bytes} bytes at the moment: other responses are being stored, or \
+             many small ones are being removed"
         )))
     }
 

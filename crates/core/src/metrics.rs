@@ -62,9 +62,7 @@ impl Families {
             u.memory_used_bytes.map(|bytes| bytes as f64)
         });
         add("nv_gpu_power_usage", FamilyKind::Gauge, "Power of the GPU, in W.", |u| u.power_watts);
-        add("nv_gpu_power_limit", FamilyKind::Gauge, "The most power that the GPU may take, in W.", |u| {
-            u.power_limit_watts
-        });
+        add("nv_gpu_power_limit", FamilyKind::Gauge, "Limit of the power of the GPU, in W.", |u| u.power_limit_watts);
     }
 
     /// Adds whether there is a GPU.
@@ -73,7 +71,7 @@ impl Families {
         let reason = status.unavailable.as_deref().unwrap_or_default();
         self.all(
             "nereid_gpu_available",
-            "Whether this process has a GPU, 0 or 1; the reason says why it has none.",
+            "Whether this process has a GPU (0 or 1), and the reason if it has none.",
             vec![series(&[("reason", reason)], available)],
         );
     }
@@ -81,13 +79,13 @@ impl Families {
     /// Adds the response cache. All are gauges, as in Triton, although most of them count.
     pub fn cache(&mut self, cache: &CacheCounters) {
         self.one("nv_cache_util", "Part of the response cache in use, 0 to 1.", cache.utilisation());
-        self.one("nv_cache_num_entries", "Answers in the response cache.", cache.entries as f64);
-        self.one("nv_cache_num_hits", "Lookups that found an answer.", cache.hits as f64);
-        self.one("nv_cache_num_misses", "Lookups that found none.", cache.misses as f64);
+        self.one("nv_cache_num_entries", "Responses in the response cache.", cache.entries as f64);
+        self.one("nv_cache_num_hits", "Lookups that found a response.", cache.hits as f64);
+        self.one("nv_cache_num_misses", "Lookups that found no response.", cache.misses as f64);
         self.one("nv_cache_num_lookups", "Lookups in the response cache.", cache.lookups as f64);
-        self.one("nv_cache_num_evictions", "Answers that made room for others.", cache.evictions as f64);
+        self.one("nv_cache_num_evictions", "Responses removed to make room.", cache.evictions as f64);
         self.one("nv_cache_lookup_duration", "Time of all lookups, in us.", (cache.lookup_ns / 1000) as f64);
-        self.one("nv_cache_insertion_duration", "Time to keep answers, in us.", (cache.insertion_ns / 1000) as f64);
+        self.one("nv_cache_insertion_duration", "Time to store responses, in us.", (cache.insertion_ns / 1000) as f64);
     }
 
     /// Adds the rate limiter; nothing if it is off or no model needs resources.
@@ -99,8 +97,8 @@ impl Families {
             };
             self.all(name, help, resources.iter().map(of).collect());
         };
-        add("nereid_rate_limiter_resource_units", "Units of a resource that executions hold.", |r| r.used);
-        add("nereid_rate_limiter_resource_units_max", "Units of a resource that there are.", |r| r.capacity);
+        add("nereid_rate_limiter_resource_units", "Units of a resource that executions use.", |r| r.used);
+        add("nereid_rate_limiter_resource_units_max", "Available units of a resource.", |r| r.capacity);
     }
 
     /// Adds the memory of requests and responses in flight, and the pool of their buffers.
@@ -109,18 +107,18 @@ impl Families {
         let of = |(kind, bytes): (&Kind, usize)| series(&[("kind", kind.name())], bytes as f64);
         let used = Kind::ALL.iter().zip(budget.used_bytes).map(of).collect();
         let limit = budget.limit_bytes as f64;
-        self.one("nereid_memory_limit_bytes", "Bytes that requests and answers in flight may hold.", limit);
-        self.all("nereid_memory_used_bytes", "Bytes that requests and answers in flight hold, by kind.", used);
-        let other = "Bytes of the container used beyond those and what the server needs itself; they count, too.";
+        self.one("nereid_memory_limit_bytes", "Limit of nereid_memory_used_bytes, all kinds together.", limit);
+        self.all("nereid_memory_used_bytes", "Bytes of requests and responses in flight, by kind.", used);
+        let other = "Other memory of the container in use, which counts against the limit, in bytes.";
         self.one("nereid_memory_other_bytes", other, budget.other_bytes as f64);
         self.one("nereid_memory_waiting", "Requests that wait for memory.", budget.waiting as f64);
         let refused = budget.refused as f64;
-        self.one("nereid_memory_refused_total", "Requests and answers refused for lack of memory.", refused);
+        self.one("nereid_memory_refused_total", "Requests and responses rejected for lack of memory.", refused);
         let live = pool.live_bytes as f64;
         self.one("nereid_slab_live_bytes", "Bytes of pooled buffers in use, as address space.", live);
         self.one("nereid_slab_retained_bytes", "Bytes of buffers kept for reuse.", pool.retained_bytes as f64);
         let most = pool.retained_bytes_max as f64;
-        self.one("nereid_slab_retained_bytes_max", "Most bytes of buffers kept for reuse.", most);
+        self.one("nereid_slab_retained_bytes_max", "Limit of nereid_slab_retained_bytes.", most);
     }
 
     /// Adds the pinned memory pool, under Triton's names. Without a GPU nothing uses it.
@@ -139,12 +137,12 @@ impl Families {
         let (bodies, bodies_max) = device::pinned_bodies();
         let exhausted = pinned.exhausted as f64;
         self.one("nereid_pinned_pool_exhausted_total", "How often the pinned memory pool had no room.", exhausted);
-        let help = "Bytes of the pinned memory pool that bodies of requests have.";
+        let help = "Bytes of the pinned memory pool that bodies of requests use.";
         self.one("nereid_pinned_body_bytes", help, bodies as f64);
-        self.one("nereid_pinned_body_bytes_max", "Most bytes of it that they may have.", bodies_max as f64);
+        self.one("nereid_pinned_body_bytes_max", "Limit of nereid_pinned_body_bytes.", bodies_max as f64);
         let help = "Bytes of registered system shared memory whose pages are locked.";
         self.one("nereid_pinned_region_bytes", help, locked as f64);
-        self.one("nereid_pinned_region_bytes_max", "Most bytes that may be.", locked_max as f64);
+        self.one("nereid_pinned_region_bytes_max", "Limit of nereid_pinned_region_bytes.", locked_max as f64);
         let help = "Bytes copied to or from page-locked memory, so that a GPU could copy them.";
         self.one("nereid_staged_bytes_total", help, backend::copy::staged_bytes() as f64);
         let mut each = |name, help, value: &dyn Fn(u32, &PoolUse) -> f64| {
@@ -157,13 +155,13 @@ impl Families {
         each("nereid_device_pool_bytes", "Bytes of the memory pool of a GPU in use.", &|_, pool| {
             pool.used_bytes as f64
         });
-        each("nereid_device_pool_bytes_max", "Bytes of that pool.", &|_, pool| pool.bytes_max as f64);
-        let help = "How often that pool had no room.";
+        each("nereid_device_pool_bytes_max", "Limit of nereid_device_pool_bytes.", &|_, pool| pool.bytes_max as f64);
+        let help = "How often the memory pool of a GPU had no room.";
         each("nereid_device_pool_exhausted_total", help, &|_, pool| pool.exhausted as f64);
         let row = |device, pool: &PoolUse| Ledger::global().device(device, pool.device_bytes);
-        let help = "Bytes of a GPU that loaded models need, as far as their backends say.";
+        let help = "Bytes of a GPU that loaded models need, as far as their backends report it.";
         each("nereid_device_promised_bytes", help, &|device, pool| row(device, pool).promised_bytes as f64);
-        let help = "Most bytes that models may need there.";
+        let help = "Limit of nereid_device_promised_bytes.";
         each("nereid_device_promised_bytes_max", help, &|device, pool| row(device, pool).limit_bytes as f64);
     }
 
@@ -189,9 +187,9 @@ impl Families {
         );
         let offload = frontend::offload_status();
         self.one("nereid_offload_threads", "Threads that read and write long requests", offload.threads as f64);
-        self.one("nereid_offload_threads_max", "The most of them there may be", offload.threads_max as f64);
-        self.one("nereid_offload_waiting", "Long requests that wait for one of them", offload.waiting as f64);
-        self.one("nereid_offload_waiting_max", "The most that may wait", offload.waiting_max as f64);
+        self.one("nereid_offload_threads_max", "Limit of nereid_offload_threads", offload.threads_max as f64);
+        self.one("nereid_offload_waiting", "Long requests that wait for one of these threads", offload.waiting as f64);
+        self.one("nereid_offload_waiting_max", "Limit of nereid_offload_waiting", offload.waiting_max as f64);
         for (name, help, value) in running.gauges() {
             self.one(name, help, value as f64);
         }
@@ -203,7 +201,7 @@ impl Families {
         let of = |(reason, count)| series(&[("reason", reason)], count as f64);
         self.all(
             "nereid_connections_short_total",
-            "Connections closed because a body came, or a response was read, too slowly \
+            "Connections closed because a body arrived, or a response was read, too slowly \
              (--slow-client-bytes-per-sec), and accepted for health checks only, because all others were in use",
             running.shortages().into_iter().map(of).collect(),
         );
@@ -242,7 +240,7 @@ impl Families {
             "Requests by key and result: admitted, forbidden, exhausted, expired, or unknown without a name",
             requests,
         );
-        self.all("nereid_key_bytes_total", "Bytes of requests and answers, by the name of the key", bytes);
+        self.all("nereid_key_bytes_total", "Bytes of requests and responses, by the name of the key", bytes);
         self.all("nereid_key_expires_seconds", "When a key expires, in seconds since 1970", ends);
         self.all("nereid_key_requests_in_flight", "Requests in flight, by the name of their key", in_flight);
     }
@@ -268,19 +266,19 @@ impl Families {
             counts.waiting_bytes as f64,
         );
         let most = counts.waiting_bytes_max as f64;
-        self.one(&format!("nereid_{name}_log_waiting_bytes_max"), "The most there may be", most);
+        self.one(&format!("nereid_{name}_log_waiting_bytes_max"), "Limit of waiting bytes", most);
     }
 
     /// Adds the metrics of models and their limits. Last: a family of a model is merged into one of this name.
     pub fn models(&mut self, metrics: &CustomMetrics) {
         let [families, series, bytes] = metrics.used().map(|n| n as f64);
         self.one("nereid_model_metric_families", "Families of metrics that models made", families);
-        self.one("nereid_model_metric_families_max", "The most of them there may be", FAMILIES_MAX as f64);
+        self.one("nereid_model_metric_families_max", "Limit of nereid_model_metric_families", FAMILIES_MAX as f64);
         self.one("nereid_model_metric_series", "Series of these families", series);
-        self.one("nereid_model_metric_series_max", "The most of them there may be", SERIES_MAX as f64);
+        self.one("nereid_model_metric_series_max", "Limit of nereid_model_metric_series", SERIES_MAX as f64);
         let help = "Bytes of the names, labels and buckets of these families";
         self.one("nereid_model_metric_bytes", help, bytes);
-        self.one("nereid_model_metric_bytes_max", "The most of them there may be", BYTES_MAX as f64);
+        self.one("nereid_model_metric_bytes_max", "Limit of nereid_model_metric_bytes", BYTES_MAX as f64);
         self.0.extend(metrics.snapshot());
     }
 }

@@ -175,7 +175,7 @@ impl Server {
     }
 
     /// Sets a version UNLOADING now. The returned function waits until the last request has ended; then it is UNLOADED
-    /// with `reason`.
+    /// with `reason`, unless it has a newer state.
     pub fn retire(&self, name: String, version: i64, reason: String) -> impl FnOnce() + Send + 'static {
         let retiring = self.engine.retire(&name, version);
         let engine = self.engine.clone();
@@ -183,8 +183,9 @@ impl Server {
             if let Some(version) = &retiring {
                 wait_until(|| version.inflight() == 0);
             }
+            let load = retiring.as_ref().map(|version| version.identity.load);
             drop(retiring);
-            engine.retired(&name, version, &reason);
+            engine.retired(&name, version, load, &reason);
         }
     }
 

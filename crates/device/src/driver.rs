@@ -50,8 +50,6 @@ functions! {
     address_range as b"cuMemGetAddressRange_v2\0": fn(*mut Address, *mut usize, Address);
     copy_to_host as b"cuMemcpyDtoH_v2\0": fn(*mut c_void, Address, usize);
     copy_from_host as b"cuMemcpyHtoD_v2\0": fn(Address, *const c_void, usize);
-    copy_within as b"cuMemcpyDtoD_v2\0": fn(Address, Address, usize);
-    copy_between as b"cuMemcpyPeer\0": fn(Address, Thing, Address, Thing, usize);
     enable_peer as b"cuCtxEnablePeerAccess\0": fn(Thing, c_uint);
     memory_info as b"cuMemGetInfo_v2\0": fn(*mut usize, *mut usize);
     allocate as b"cuMemAlloc_v2\0": fn(*mut Address, usize);
@@ -63,12 +61,6 @@ functions! {
     make_stream as b"cuStreamCreateWithPriority\0": fn(*mut Thing, c_uint, c_int);
     end_stream as b"cuStreamDestroy_v2\0": fn(Thing);
     wait_for_stream as b"cuStreamSynchronize\0": fn(Thing);
-    let_stream_wait as b"cuStreamWaitEvent\0": fn(Thing, Thing, c_uint);
-    make_event as b"cuEventCreate\0": fn(*mut Thing, c_uint);
-    end_event as b"cuEventDestroy_v2\0": fn(Thing);
-    record_event as b"cuEventRecord\0": fn(Thing, Thing);
-    ask_event as b"cuEventQuery\0": fn(Thing);
-    wait_for_event as b"cuEventSynchronize\0": fn(Thing);
     start_in as b"cuMemcpyHtoDAsync_v2\0": fn(Address, *const c_void, usize, Thing);
     start_out as b"cuMemcpyDtoHAsync_v2\0": fn(*mut c_void, Address, usize, Thing);
     start_within as b"cuMemcpyDtoDAsync_v2\0": fn(Address, Address, usize, Thing);
@@ -157,7 +149,7 @@ pub fn suspect(device: u32, why: &str) -> bool {
     match driver.lost(device) {
         Ok(Some(words)) => failure::report(device, &format!("{why} ({words})")),
         Ok(None) => {}
-        Err(e) => log::warn!("GPU {device} was asked whether it still works, after '{why}': {}", e.message()),
+        Err(e) => log::warn!("GPU {device} was checked after '{why}': {}", e.message()),
     }
     failure::failed(device).is_some()
 }
@@ -381,11 +373,11 @@ impl Driver {
     fn make_peers(&self, a: u32, b: u32) {
         for (from, to) in [(a, b), (b, a)] {
             match self.enable_peer(from, to) {
-                Ok(true) => log::info!("device {from} reaches the memory of device {to}"),
+                Ok(true) => log::info!("device {from} can access the memory of device {to}"),
                 Ok(false) => {
-                    log::info!("device {from} cannot reach the memory of device {to}: copies go through the host")
+                    log::info!("device {from} cannot access the memory of device {to}: copies go through the host")
                 }
-                Err(e) => log::warn!("device {from} does not reach the memory of device {to}: {}", e.message()),
+                Err(e) => log::warn!("device {from} cannot access the memory of device {to}: {}", e.message()),
             }
         }
     }

@@ -124,7 +124,7 @@ pub fn report(device: u32, why: &str) {
     }
     let tell = move || listeners.iter().for_each(|listener| listener(device, &why));
     if let Err(e) = std::thread::Builder::new().name("nereid-gpu-failed".into()).spawn(tell) {
-        log::error!("nobody is told that GPU {device} failed: {e}");
+        log::error!("no thread can report that GPU {device} failed: {e}");
     }
 }
 

@@ -28,7 +28,7 @@ impl Adopted {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             let of = self.len;
             return Err(Error::internal(format!(
-                "{len} bytes at offset {offset} do not lie inside {of} bytes of a device"
+                "{len} bytes at offset {offset} are not inside the {of} bytes of a device"
             )));
         }
         Ok(self.address + offset as u64)

@@ -40,6 +40,6 @@ pub use pool::{
 };
 pub use raw::MemoryInfo;
 pub use shared::{Imported, OpenError};
-pub use stream::{DeviceRead, Event, Stream};
+pub use stream::{DeviceRead, Stream};
 pub use usage::{Monitor, Status, Usage};
 pub use visible::{Ignored, first_ignored};

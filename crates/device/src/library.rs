@@ -46,7 +46,7 @@ pub(crate) fn candidates(variable: &str, usual: &[&str]) -> Vec<OsString> {
 
 /// Opens the first existing library. On failure, returns the loader's error for the first path, or for one that exists.
 pub(crate) fn open_first(candidates: &[OsString]) -> Result<Library, Unavailable> {
-    let mut why = String::from("no place to look for the library");
+    let mut why = String::from("there is no directory to search for the library");
     for (i, path) in candidates.iter().enumerate() {
         // SAFETY: the driver's initialisers are as harmless as those of any other library that a server loads.
         match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {

@@ -14,7 +14,6 @@ use crate::failure;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -422,7 +421,7 @@ impl DeviceBuffer {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             let of = self.len;
             return Err(Error::internal(format!(
-                "{len} bytes at offset {offset} do not lie inside {of} bytes of a device"
+                "{len} bytes at offset {offset} are not inside the {of} bytes of a device"
             )));
         }
         Ok(self.start() + offset as u64)
@@ -513,11 +512,5 @@ impl DerefMut for Pinned {
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-impl fmt::Debug for Pinned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pinned bytes", self.len)
     }
 }

@@ -1,4 +1,4 @@
-//! Calls the driver's functions for memory, streams and events. An error contains the name of the function.
+//! Calls the driver's functions for memory and streams. An error contains the name of the function.
 //!
 //! Callers free the returned resources: `pool`, `locked` and `stream` own them.
 
@@ -13,10 +13,6 @@ use tensor::{Error, Result};
 const PORTABLE: u32 = 1;
 /// Flag of a stream: it does not wait for the default stream, which libraries use.
 const NON_BLOCKING: u32 = 1;
-/// Flags of an event: a waiting thread sleeps, and no timestamps are recorded.
-const BLOCKING_WITHOUT_TIME: u32 = 1 | 2;
-/// `CUDA_ERROR_NOT_READY`.
-const NOT_READY: c_int = 600;
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 const PEERS_ALREADY: c_int = 704;
 
@@ -82,7 +78,7 @@ impl Driver {
         // SAFETY: writes one pointer.
         let code = self.functions.allocate_host.map(|f| unsafe { f(&raw mut block, len, PORTABLE) });
         self.check("cuMemHostAlloc", code)?;
-        NonNull::new(block.cast()).ok_or_else(|| Error::internal("cuMemHostAlloc gave no memory"))
+        NonNull::new(block.cast()).ok_or_else(|| Error::internal("cuMemHostAlloc returned no memory"))
     }
 
     /// Frees memory that `allocate_host` returned.
@@ -114,16 +110,14 @@ impl Driver {
         self.check("cuMemHostUnregister", self.functions.unlock_host.map(|f| unsafe { f(start.as_ptr().cast()) }))
     }
 
-    /// Creates a stream, which `end_stream` destroys; `None` if the driver has no functions for streams.
-    pub(crate) fn make_stream(&self, device: u32, priority: i32) -> Result<Option<Thing>> {
-        let f = &self.functions;
-        let (Some(make), Some(_), Some(_)) = (f.make_stream, f.end_stream, f.wait_for_stream) else { return Ok(None) };
+    /// Creates a stream, which `end_stream` destroys.
+    pub(crate) fn make_stream(&self, device: u32, priority: i32) -> Result<Thing> {
         self.enter(device)?;
         let mut stream = std::ptr::null_mut();
         // SAFETY: writes one handle.
-        let made = unsafe { make(&raw mut stream, NON_BLOCKING, priority) };
-        self.check("cuStreamCreateWithPriority", Some(made))?;
-        Ok(Some(stream))
+        let made = self.functions.make_stream.map(|f| unsafe { f(&raw mut stream, NON_BLOCKING, priority) });
+        self.check("cuStreamCreateWithPriority", made)?;
+        Ok(stream)
     }
 
     /// Destroys a stream.
@@ -144,71 +138,5 @@ impl Driver {
         self.enter(device)?;
         // SAFETY: by contract.
         self.check("cuStreamSynchronize", self.functions.wait_for_stream.map(|f| unsafe { f(stream) }))
-    }
-
-    /// Creates an event that marks the work started in the stream so far; `None` without functions for events.
-    ///
-    /// # Safety
-    /// The conditions of `wait_for_stream` hold for `stream`.
-    pub(crate) unsafe fn record(&self, device: u32, stream: Thing) -> Result<Option<Thing>> {
-        let f = &self.functions;
-        let all = (f.make_event, f.end_event, f.record_event, f.wait_for_event);
-        let (Some(make), Some(end), Some(record), Some(_)) = all else { return Ok(None) };
-        self.enter(device)?;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: writes one handle.
-        let made = unsafe { make(&raw mut event, BLOCKING_WITHOUT_TIME) };
-        self.check("cuEventCreate", Some(made))?;
-        // SAFETY: the event was just created, and the stream is not destroyed, by contract.
-        let recorded = self.check("cuEventRecord", Some(unsafe { record(event, stream) }));
-        if recorded.is_err() {
-            // SAFETY: the event was just created, and nothing else uses it.
-            unsafe { end(event) };
-        }
-        recorded.map(|()| Some(event))
-    }
-
-    /// Destroys an event.
-    ///
-    /// # Safety
-    /// `record` returned `event` for this device, and nothing uses it afterwards.
-    pub(crate) unsafe fn end_event(&self, device: u32, event: Thing) -> Result<()> {
-        self.enter(device)?;
-        // SAFETY: by contract.
-        self.check("cuEventDestroy", self.functions.end_event.map(|f| unsafe { f(event) }))
-    }
-
-    /// Blocks until the work that an event marks has ended.
-    ///
-    /// # Safety
-    /// `record` returned `event` for this device, and it is not destroyed.
-    pub(crate) unsafe fn wait_for_event(&self, device: u32, event: Thing) -> Result<()> {
-        self.enter(device)?;
-        // SAFETY: by contract.
-        self.check("cuEventSynchronize", self.functions.wait_for_event.map(|f| unsafe { f(event) }))
-    }
-
-    /// Returns whether the work that an event marks has ended.
-    ///
-    /// # Safety
-    /// The conditions of `wait_for_event` hold for `event`.
-    pub(crate) unsafe fn is_over(&self, device: u32, event: Thing) -> Result<bool> {
-        self.enter(device)?;
-        // SAFETY: by contract.
-        match self.functions.ask_event.map(|f| unsafe { f(event) }) {
-            Some(NOT_READY) => Ok(false),
-            code => self.check("cuEventQuery", code).map(|()| true),
-        }
-    }
-
-    /// Makes later work of a stream wait for an event. Returns false if the driver has no such function.
-    ///
-    /// # Safety
-    /// `stream` and `event` are handles of this driver and are not destroyed.
-    pub(crate) unsafe fn let_stream_wait(&self, device: u32, stream: Thing, event: Thing) -> Result<bool> {
-        let Some(wait) = self.functions.let_stream_wait else { return Ok(false) };
-        self.enter(device)?;
-        // SAFETY: by contract.
-        self.check("cuStreamWaitEvent", Some(unsafe { wait(stream, event, 0) })).map(|()| true)
     }
 }

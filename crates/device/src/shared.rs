@@ -92,7 +92,7 @@ impl Imported {
     /// Copies `from` to the bytes from `offset` on, and waits until others see it.
     ///
     /// # Errors
-    /// As `read`.
+    /// INTERNAL, with the driver's error, or beyond the end of the memory; UNAVAILABLE once the device has failed.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         let to = self.at(offset, from.len())?;
         // SAFETY: as in `read`.
@@ -104,7 +104,7 @@ impl Imported {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             let of = self.len;
             return Err(Error::internal(format!(
-                "{len} bytes at offset {offset} do not lie inside {of} bytes of a device"
+                "{len} bytes at offset {offset} are not inside the {of} bytes of a device"
             )));
         }
         Ok(self.address + offset as u64)

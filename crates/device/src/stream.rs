@@ -1,6 +1,4 @@
-//! Streams of a device: copies that run asynchronously, and events that mark positions in a stream.
-//!
-//! If the driver lacks a function for this, copies are made synchronously, which costs only time.
+//! Streams of a device: copies that run asynchronously.
 //!
 //! Invariant: sources and targets of a copy are kept until the stream was waited for. If waiting fails, the device may
 //! still access them, so they are never freed.
@@ -23,8 +21,7 @@ pub struct Stream(Arc<RawStream>);
 struct RawStream {
     driver: &'static Driver,
     device: u32,
-    /// `None` if the driver has no streams and all copies are synchronous.
-    stream: Option<Handle>,
+    stream: Handle,
     /// Owners of the memory of copies in progress.
     kept: Mutex<Vec<Box<dyn Send>>>,
 }
@@ -32,7 +29,7 @@ struct RawStream {
 #[derive(Clone, Copy)]
 struct Handle(Thing);
 
-// SAFETY: any thread may use a stream or an event; the pointer is only passed back to the library.
+// SAFETY: any thread may use a stream; the pointer is only passed back to the library.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -51,18 +48,13 @@ impl Stream {
     /// UNAVAILABLE without a GPU; INTERNAL with the driver's error.
     pub fn new(device: u32, priority: i32) -> Result<Self> {
         let driver = driver().map_err(|why| Error::environment(format!("no GPU: {why}")))?;
-        let stream = driver.make_stream(device, priority)?.map(Handle);
+        let stream = Handle(driver.make_stream(device, priority)?);
         Ok(Self(Arc::new(RawStream { driver, device, stream, kept: Mutex::default() })))
     }
 
-    /// Ordinal of its device.
-    pub fn device(&self) -> u32 {
-        self.0.device
-    }
-
-    /// The `CUstream`, or null for the default stream; for other libraries. Valid as long as a clone of this lives.
+    /// The `CUstream`, for other libraries. Valid as long as a clone of this lives.
     pub fn as_raw(&self) -> *mut std::ffi::c_void {
-        self.0.stream.map_or(std::ptr::null_mut(), |stream| stream.0)
+        self.0.stream.0
     }
 
     /// Starts a copy of `len` bytes from `from_offset` in `from` to `to_offset` in `to`, at least one of which is on a
@@ -89,7 +81,7 @@ impl Stream {
     /// Starts a copy of device memory from `offset` on into all of `to`, which is returned after waiting.
     ///
     /// # Errors
-    /// As `copy`.
+    /// INTERNAL, with the driver's error, or for a range out of bounds.
     pub fn download<T>(&self, from: &RegionRef, offset: usize, to: T) -> Result<DeviceRead<T>>
     where
         T: DerefMut<Target = [u8]> + Send + 'static,
@@ -115,38 +107,7 @@ impl Stream {
         self.0.synchronize()
     }
 
-    /// Records an event after everything that was started so far.
-    ///
-    /// # Errors
-    /// INTERNAL, with the driver's error.
-    pub fn record(&self) -> Result<Event> {
-        let inner = &self.0;
-        let recorded = match inner.stream {
-            // SAFETY: the stream lives as long as `inner`.
-            Some(stream) => unsafe { inner.driver.record(inner.device, stream.0)? },
-            None => None,
-        };
-        if recorded.is_none() {
-            self.synchronize()?;
-        }
-        Ok(Event { driver: inner.driver, device: inner.device, event: recorded.map(Handle) })
-    }
-
-    /// Makes later work of this stream wait for an event of any stream.
-    ///
-    /// # Errors
-    /// INTERNAL, with the driver's error.
-    pub fn after(&self, event: &Event) -> Result<()> {
-        if let (Some(stream), Some(of)) = (self.0.stream, event.event) {
-            // SAFETY: both live.
-            if unsafe { self.0.driver.let_stream_wait(self.0.device, stream.0, of.0)? } {
-                return Ok(());
-            }
-        }
-        event.wait()
-    }
-
-    /// Starts a copy, or makes it synchronously if that is impossible, and keeps `owner` until it is done.
+    /// Starts a copy, and keeps `owner` until it is done.
     ///
     /// # Safety
     /// While `owner` lives, `len` bytes at `to` are writable, without references, and those at `from` readable.
@@ -159,35 +120,30 @@ impl Stream {
         // Locked while the copy is started, so that a waiter takes the copy and its owner together or not at all.
         let mut kept = self.0.kept.lock();
         let f = &driver.functions;
-        let started = match (stream, to, from) {
-            (Some(s), Side::Device(_, to), Side::Host(from)) => {
+        let (function, started) = match (to, from) {
+            (Side::Device(_, to), Side::Host(from)) => {
                 // SAFETY: by contract.
-                f.start_in.map(|f| ("cuMemcpyHtoDAsync", unsafe { f(to, from.cast(), len, s.0) }))
+                ("cuMemcpyHtoDAsync", f.start_in.map(|f| unsafe { f(to, from.cast(), len, stream.0) }))
             }
-            (Some(s), Side::Host(to), Side::Device(_, from)) => {
+            (Side::Host(to), Side::Device(_, from)) => {
                 // SAFETY: by contract.
-                f.start_out.map(|f| ("cuMemcpyDtoHAsync", unsafe { f(to.cast(), from, len, s.0) }))
+                ("cuMemcpyDtoHAsync", f.start_out.map(|f| unsafe { f(to.cast(), from, len, stream.0) }))
             }
-            (Some(s), Side::Device(here, to), Side::Device(there, from)) if here == there => {
+            (Side::Device(here, to), Side::Device(there, from)) if here == there => {
                 // SAFETY: by contract.
-                f.start_within.map(|f| ("cuMemcpyDtoDAsync", unsafe { f(to, from, len, s.0) }))
+                ("cuMemcpyDtoDAsync", f.start_within.map(|f| unsafe { f(to, from, len, stream.0) }))
             }
-            (Some(s), Side::Device(here, to), Side::Device(there, from)) => {
+            (Side::Device(here, to), Side::Device(there, from)) => {
                 let (here, there) = (driver.context(here)?, driver.context(there)?);
                 // SAFETY: by contract; the contexts are never released.
-                f.start_between.map(|f| ("cuMemcpyPeerAsync", unsafe { f(to, here.0, from, there.0, len, s.0) }))
+                let started = f.start_between.map(|f| unsafe { f(to, here.0, from, there.0, len, stream.0) });
+                ("cuMemcpyPeerAsync", started)
             }
-            _ => None,
+            (Side::Host(_), Side::Host(_)) => return Err(Error::internal("a stream copies to or from a device")),
         };
-        if let Some((function, code)) = started {
-            driver.check(function, Some(code))?;
-            kept.push(owner);
-            return Ok(());
-        }
-        drop(kept);
-        self.synchronize()?;
-        // SAFETY: by contract; `owner` lives until this returns.
-        unsafe { copy_now(driver, *device, to, from, len) }
+        driver.check(function, started)?;
+        kept.push(owner);
+        Ok(())
     }
 }
 
@@ -201,46 +157,12 @@ fn enter(driver: &Driver, device: u32, sides: [Side; 2]) -> Result<()> {
     driver.enter(device)
 }
 
-/// Makes a copy synchronously.
-///
-/// # Safety
-/// As `Stream::start`.
-unsafe fn copy_now(driver: &Driver, device: u32, to: Side, from: Side, len: usize) -> Result<()> {
-    enter(driver, device, [to, from])?;
-    let f = &driver.functions;
-    let (function, made) = match (to, from) {
-        (Side::Device(_, to), Side::Host(from)) => {
-            // SAFETY: by contract.
-            ("cuMemcpyHtoD", f.copy_from_host.map(|f| unsafe { f(to, from.cast(), len) }))
-        }
-        (Side::Host(to), Side::Device(_, from)) => {
-            // SAFETY: as above.
-            ("cuMemcpyDtoH", f.copy_to_host.map(|f| unsafe { f(to.cast(), from, len) }))
-        }
-        (Side::Device(here, to), Side::Device(there, from)) if here == there => {
-            // SAFETY: as above.
-            ("cuMemcpyDtoD", f.copy_within.map(|f| unsafe { f(to, from, len) }))
-        }
-        (Side::Device(here, to), Side::Device(there, from)) => {
-            let (here, there) = (driver.context(here)?, driver.context(there)?);
-            // SAFETY: as above; the contexts are never released.
-            ("cuMemcpyPeer", f.copy_between.map(|f| unsafe { f(to, here.0, from, there.0, len) }))
-        }
-        (Side::Host(_), Side::Host(_)) => return Err(Error::internal("a stream copies to or from a device")),
-    };
-    driver.check(function, made)?;
-    // For pageable memory and between devices, the last part may still be in transfer.
-    // SAFETY: no arguments.
-    driver.check("cuCtxSynchronize", f.synchronize.map(|f| unsafe { f() }))
-}
-
 impl RawStream {
     fn synchronize(&self) -> Result<()> {
-        let Some(stream) = self.stream else { return Ok(()) };
         // Owners of copies that are started from now on are not dropped.
         let kept = std::mem::take(&mut *self.kept.lock());
         // SAFETY: the stream lives as long as `self`.
-        let waited = unsafe { self.driver.wait_for_stream(self.device, stream.0) };
+        let waited = unsafe { self.driver.wait_for_stream(self.device, self.stream.0) };
         if waited.is_err() {
             std::mem::forget(kept);
         }
@@ -250,55 +172,11 @@ impl RawStream {
 
 impl Drop for RawStream {
     fn drop(&mut self) {
-        let Some(stream) = self.stream else { return };
         if let Err(e) = self.synchronize() {
             log::warn!("a stream of device {} ends with an error: {}", self.device, e.message());
         }
         // SAFETY: this is its last owner.
-        if let Err(e) = unsafe { self.driver.end_stream(self.device, stream.0) } {
-            log::warn!("{}", e.message());
-        }
-    }
-}
-
-/// A position in a stream.
-pub struct Event {
-    driver: &'static Driver,
-    device: u32,
-    /// `None` if it had been reached when this was made.
-    event: Option<Handle>,
-}
-
-impl Event {
-    /// Waits until the position is reached. Memory of copies is still kept until the stream itself is waited for.
-    ///
-    /// # Errors
-    /// INTERNAL, with the driver's error, also of earlier work.
-    pub fn wait(&self) -> Result<()> {
-        // SAFETY: the event lives as long as `self`.
-        self.event.map_or(Ok(()), |event| unsafe { self.driver.wait_for_event(self.device, event.0) })
-    }
-
-    /// Whether the position was reached.
-    ///
-    /// # Errors
-    /// As `wait`.
-    pub fn is_over(&self) -> Result<bool> {
-        // SAFETY: as in `wait`.
-        self.event.map_or(Ok(true), |event| unsafe { self.driver.is_over(self.device, event.0) })
-    }
-
-    /// The `CUevent`; null if the position had been reached when this was made.
-    pub fn as_raw(&self) -> *mut std::ffi::c_void {
-        self.event.map_or(std::ptr::null_mut(), |event| event.0)
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let Some(event) = self.event else { return };
-        // SAFETY: this is its owner. The library keeps events that streams still wait for.
-        if let Err(e) = unsafe { self.driver.end_event(self.device, event.0) } {
+        if let Err(e) = unsafe { self.driver.end_stream(self.device, self.stream.0) } {
             log::warn!("{}", e.message());
         }
     }
@@ -350,5 +228,5 @@ fn side_of_region(region: &RegionRef, offset: usize, len: usize) -> Result<Side>
 
 #[cold]
 fn outside(offset: usize, len: usize, of: usize) -> Error {
-    Error::internal(format!("a copy of {len} bytes at offset {offset} does not lie inside {of} bytes"))
+    Error::internal(format!("a copy of {len} bytes at offset {offset} is not inside the {of} bytes"))
 }

@@ -79,7 +79,7 @@ struct Known {
 impl Monitor {
     /// Searches devices on a separate thread and polls them twice per interval, so that changes show within 1.2.
     pub fn start(interval: Option<Duration>) -> Self {
-        let looking = Some("it is still being looked for".to_owned());
+        let looking = Some("the search for it has not ended".to_owned());
         let known = Known {
             unavailable: looking,
             devices: 0,
@@ -136,7 +136,7 @@ impl MonitorState {
             work();
         });
         if let Err(e) = started {
-            log::warn!("GPU metrics are not shown: no thread to ask for them: {e}");
+            log::warn!("GPU metrics are not available: no thread can be started: {e}");
         }
     }
 
@@ -154,7 +154,7 @@ impl MonitorState {
         let (Ok(found), true) = (found, asks) else { return };
         let nvml = match nvml() {
             Ok(nvml) => nvml,
-            Err(why) => return log::info!("GPU metrics are not shown: {why}"),
+            Err(why) => return log::info!("GPU metrics are not available: {why}"),
         };
         let mut known = self.known.lock();
         (known.usage, known.uuids) = (vec![None; found.len()], vec![None; found.len()]);
@@ -239,7 +239,7 @@ impl DeviceQuery {
 fn find(nvml: &Nvml, device: &Device) -> Result<(NvmlDevice, String), NvmlError> {
     let by_uuid = |kind: &str| match device.uuid {
         Some(uuid) => nvml.by_uuid(format!("{kind}-{uuid}")),
-        None => Err(NvmlError { is_final: false, text: "the driver does not say its uuid".into() }),
+        None => Err(NvmlError { is_final: false, text: "the driver does not report its uuid".into() }),
     };
     let found = match device.pci.map(|address| nvml.by_pci(address)) {
         Some(Ok(whole)) if nvml.instances(whole)?.is_empty() => whole,
@@ -266,7 +266,7 @@ impl ValueQuery {
         match answer() {
             Ok(value) => {
                 if self.failures >= FAILURES_LOGGED {
-                    log::info!("{of} answers again");
+                    log::info!("{of} responds again");
                 }
                 self.failures = 0;
                 Some(value)
@@ -275,9 +275,9 @@ impl ValueQuery {
                 self.is_over = e.is_final;
                 self.failures = self.failures.saturating_add(1);
                 if e.is_final {
-                    log::info!("a metric of {of} is not shown: {}", e.text);
+                    log::info!("a metric of {of} is not available: {}", e.text);
                 } else if self.failures == FAILURES_LOGGED {
-                    log::warn!("a metric of {of} is not shown until it answers: {}", e.text);
+                    log::warn!("a metric of {of} is not available until it responds: {}", e.text);
                 }
                 None
             }

@@ -26,13 +26,13 @@ pub fn first_ignored(list: &str, uuids: &[String]) -> Option<Ignored> {
             .strip_prefix("MIG-GPU-")
             .map_or(entry.to_owned(), |rest| format!("GPU-{}", rest.split('/').next().unwrap_or_default()));
         if !beginning.starts_with("GPU-") && !beginning.starts_with("MIG-") {
-            return ignored("it is no index and no uuid".into());
+            return ignored("it is neither an index nor a uuid".into());
         }
         let fits = |uuid: &&String| uuid.get(..beginning.len()).is_some_and(|cut| cut.eq_ignore_ascii_case(&beginning));
         match uuids.iter().filter(fits).count() {
-            0 => ignored("no device has a uuid that begins so".into()),
+            0 => ignored("no uuid of a device begins with it".into()),
             1 => None,
-            n => ignored(format!("the uuids of {n} devices begin so")),
+            n => ignored(format!("the uuids of {n} devices begin with it")),
         }
     })
 }
@@ -57,8 +57,8 @@ mod tests {
         check("0,2,1", Some(("2", "there are 2 devices, counted from 0")));
         check("0,-1", Some(("-1", "there are 2 devices, counted from 0")));
         check("GPU-a", Some(("GPU-a", "the uuids of 2 devices begin so")));
-        check("MIG-c", Some(("MIG-c", "no device has a uuid that begins so")));
-        check("", Some(("", "it is no index and no uuid")));
-        check("0,NoDevFiles", Some(("NoDevFiles", "it is no index and no uuid")));
+        check("MIG-c", Some(("MIG-c", "no uuid of a device begins with it")));
+        check("", Some(("", "it is neither an index nor a uuid")));
+        check("0,NoDevFiles", Some(("NoDevFiles", "it is neither an index nor a uuid")));
     }
 }

@@ -34,7 +34,7 @@ impl BatchingLibrary {
     /// Starts the process of the library, which initializes it for the model of `open`.
     ///
     /// # Errors
-    /// The library's, or that it cannot be opened.
+    /// The error of the library, or the reason why it cannot be opened.
     pub(crate) fn start(
         hosts: &dyn Backend,
         library: &LibrarySpec,

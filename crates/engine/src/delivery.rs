@@ -25,7 +25,7 @@ impl ModelVersion {
         let is_final = answer.is_final;
         // The sink is dropped inside, too.
         if catch_unwind(AssertUnwindSafe(move || sink.put(answer))).is_err() {
-            log::error!("the receiver of an answer of model '{}' panicked", self.signature.model);
+            log::error!("the receiver of a response of model '{}' panicked", self.signature.model);
         }
         if is_final {
             self.left(1);

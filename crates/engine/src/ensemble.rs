@@ -133,7 +133,8 @@ impl Ensemble {
     /// The plan for a new request, and the version that each step calls; kept by the caller until the request ends.
     ///
     /// # Errors
-    /// Those of `new`.
+    /// A composing model does not serve (with the text for requests), the ensemble contains itself, or `Plan::compile`
+    /// fails.
     pub(crate) fn begin(&self) -> Result<(Arc<Compiled>, Vec<Arc<ModelVersion>>)> {
         let models = find(&self.directory, &self.namespace, &self.config)?;
         let compiled = self.compiled.load();
@@ -143,7 +144,9 @@ impl Ensemble {
         let compiled = Arc::new(compile(&self.signature, &self.config, &models)?);
         if compiled.plan.decoupled() != self.signature.decoupled {
             let model = &self.signature.model;
-            let text = format!("ensemble '{model}' has to be loaded again: its models changed how often they answer");
+            let text = format!(
+                "ensemble '{model}' has to be loaded again: one of its models changed the number of its responses"
+            );
             return Err(Error::unavailable(text).retry(false));
         }
         self.compiled.store(compiled.clone());

@@ -350,7 +350,7 @@ impl ModelVersion {
     /// The error of a request that the backend neither answered nor kept.
     pub(crate) fn no_answer(&self) -> Error {
         Error::internal(format!(
-            "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
+            "the backend of model '{}' stopped without a response; this is a defect of the server, please report it",
             self.signature.model
         ))
     }

@@ -151,7 +151,7 @@ pub(crate) fn start(
 ) -> Result<Started> {
     // Plans are limited in depth, but a nested ensemble may have been reloaded with more in it.
     if depth > DEPTH_MAX {
-        let text = format!("ensembles lie inside one another more than {DEPTH_MAX} deep");
+        let text = format!("ensembles contain one another more than {DEPTH_MAX} levels deep");
         return Err(Error::unavailable(text).by_model().retry(false));
     }
     let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
@@ -288,8 +288,8 @@ impl Flow {
                 return None;
             }
             response.answer = Err(Error::exhausted(format!(
-                "a step answers faster than its answers can be taken: at most {ANSWERS_WAITING_MAX} of a request may \
-                 wait"
+                "a step sends responses faster than they can be processed: at most {ANSWERS_WAITING_MAX} of a request \
+                 may wait"
             ))
             .by(Fault::Model)
             .retry(false));
@@ -687,7 +687,7 @@ impl Drop for FlowDriver {
         let answer = EngineResponse::only(Err(self.version.defect()));
         let put = catch_unwind(AssertUnwindSafe(|| self.version.put(sink, answer)));
         if put.is_err() {
-            log::error!("a request of an ensemble could not be answered");
+            log::error!("a response of an ensemble could not be sent");
         }
     }
 }

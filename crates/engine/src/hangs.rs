@@ -88,7 +88,7 @@ impl ModelVersion {
     pub(crate) fn oldest_execution(&self) -> (&'static str, &'static str, f64) {
         let oldest = self.executing().into_iter().map(|executing| executing.quiet_since).min();
         let quiet = oldest.map_or(0, |since| now_ns().saturating_sub(since));
-        let help = "Time that the oldest execution of the version has gone on without a response, in seconds";
+        let help = "Time since the oldest execution of the version began or sent its last response, in seconds";
         ("nereid_oldest_execution_seconds", help, quiet as f64 / 1e9)
     }
 

@@ -21,7 +21,7 @@ pub struct Identity {
     /// Hash of the files and settings that responses depend on. Only computed if servers share a response cache.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// Unique id of this load.
-    pub(crate) load: u64,
+    pub load: u64,
     /// Bytes of its files, once somebody asked.
     pub(crate) file_bytes: OnceLock<u64>,
 }

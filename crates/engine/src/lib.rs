@@ -107,7 +107,7 @@ pub use readiness_query::{ReadinessState, ReadinessWait};
 pub use registry::{Engine, OpenedVersion};
 pub use response_statistics::ResponseStatistics;
 pub use statistics::{FailureReason, ResourceUse, Snapshot, Summary, VersionStatistics};
-pub use table::{ServerState, VersionState};
+pub use table::{ServerState, VersionRow, VersionState};
 pub use text_names::{TextAlias, TextName};
 pub use ticket::Ticket;
 #[doc(hidden)]

@@ -98,7 +98,7 @@ pub(crate) fn check(config: &ModelConfig) -> Result<()> {
         if instances > INSTANCES_MAX {
             return Err(Error::invalid(format!(
                 "instance group '{}' of model '{model}' has count {count}: at most {INSTANCES_MAX} instances per \
-                 model are supported, and its groups ask for {instances}",
+                 model are supported, and its groups have {instances}",
                 group.name
             )));
         }

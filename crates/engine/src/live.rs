@@ -20,7 +20,7 @@ pub struct LiveRow {
     pub version: i64,
     /// Requests that were answered since it was loaded, with or without success.
     pub answered: u64,
-    /// Accepted requests without an answer.
+    /// Accepted requests without a final response.
     pub open: u64,
     /// The row of the statistics, with the members of [`Engine::live_rows`].
     pub json: String,

@@ -2,7 +2,7 @@
 //!
 //! A call is part of the request that it is made for, so a stopping server does not reject it. It waits for its
 //! `timeout` at most, however the queue is configured. If the instances of models wait for one another, one of their
-//! calls fails after [`MODEL_CYCLE_WAIT_NS_MAX`] (`cycles`).
+//! calls fails after [`MODEL_CYCLE_WAIT_NS_MAX`](crate::limits::MODEL_CYCLE_WAIT_NS_MAX) (`cycles`).
 
 use crate::answer::{EngineResponse, Sink};
 use crate::call::Started;

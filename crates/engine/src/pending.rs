@@ -60,9 +60,9 @@ impl Drop for Pending {
         };
         // On a thread of its own, because this one may hold the lock of the version, and may be unwinding.
         if std::thread::Builder::new().name("nereid-defect".into()).spawn(answer).is_err() {
-            log::error!("a request whose handling panicked could not be answered in its turn");
+            log::error!("a request whose handling panicked could not get its error in order");
             let Some(spare) = spare else { return };
-            let text = "a request was dropped without an answer; this is a defect of the server, please report it";
+            let text = "a request was dropped without a response; this is a defect of the server, please report it";
             let _ = catch_unwind(AssertUnwindSafe(|| spare.put(failed(Error::internal(text)))));
         }
     }

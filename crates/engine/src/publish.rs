@@ -78,7 +78,7 @@ impl Engine {
         self.directory.change(|table| {
             table.change(&open.model, |entry| {
                 let serving = Some(version.clone());
-                let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving };
+                let ready = VersionEntry { serving, ..VersionEntry::not_serving(VersionState::Ready, "") };
                 entry.versions.insert(open.version, ready);
                 true
             });

@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::readiness_query::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
-use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
+use crate::table::{ModelEntry, ServerState, Table, VersionEntry, VersionRow, VersionState, parse_version};
 use crate::timer::Timer;
 use crate::usage::UsageLog;
 use crate::usage_watch::UsageWatch;
@@ -65,11 +65,11 @@ fn trace_gauges(tracer: &Tracer) -> [(&'static str, &'static str, f64); 6] {
     let (records, bytes) = tracer.waiting();
     [
         ("nereid_trace_bytes_open", "Bytes of tensors in traces of requests in flight", tracer.open_bytes() as f64),
-        ("nereid_trace_bytes_open_max", "Most bytes of tensors in such traces", TRACES_OPEN_BYTES_MAX as f64),
+        ("nereid_trace_bytes_open_max", "Limit of nereid_trace_bytes_open", TRACES_OPEN_BYTES_MAX as f64),
         ("nereid_trace_records_waiting", "Traces that wait for the exporter", records as f64),
-        ("nereid_trace_records_waiting_max", "Most traces that may wait", TRACES_WAITING_MAX as f64),
+        ("nereid_trace_records_waiting_max", "Limit of nereid_trace_records_waiting", TRACES_WAITING_MAX as f64),
         ("nereid_trace_bytes_waiting", "Bytes of the traces that wait", bytes as f64),
-        ("nereid_trace_bytes_waiting_max", "Most bytes of traces that may wait", TRACES_WAITING_BYTES_MAX as f64),
+        ("nereid_trace_bytes_waiting_max", "Limit of nereid_trace_bytes_waiting", TRACES_WAITING_BYTES_MAX as f64),
     ]
 }
 
@@ -163,7 +163,7 @@ impl Engine {
     /// The version of a request; `version` is the client's text, "" = the highest ready one.
     ///
     /// # Errors
-    /// `version` is no number, or rows 1–4 of protocol.md 2.9.
+    /// INVALID_ARG if `version` is not a number; otherwise the errors of rows 1–4 of protocol.md 2.9.
     pub fn model(&self, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
         self.model_at(name, parse_version(version)?)
     }
@@ -192,7 +192,7 @@ impl Engine {
     /// one model must notice before it rejects inferences.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn model_ready(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let ready = self.model_ready_for_models(name, version)?;
         Ok(if self.is_exiting() { ReadinessState::Known(false) } else { ready })
@@ -201,7 +201,7 @@ impl Engine {
     /// Like [`model_ready`](Self::model_ready), for requests in flight, which may call models while the server exits.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn model_ready_for_models(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let version = parse_version(version)?;
         let table = self.directory.load();
@@ -214,7 +214,7 @@ impl Engine {
     /// Like [`model_ready`](Self::model_ready), without asking models.
     ///
     /// # Errors
-    /// `version` is no number.
+    /// INVALID_ARG if `version` is not a number.
     pub fn is_model_ready(&self, name: &str, version: &str) -> Result<bool> {
         let version = parse_version(version)?;
         match self.directory.load().find(name, version) {
@@ -296,11 +296,11 @@ impl Engine {
         let (threads, threads_max) = self.shared.pool.threads();
         let cache = self.shared.cache.as_ref().and_then(|(cache, _)| cache.counters());
         let mut gauges = vec![
-            ("nereid_inflight_requests", "Accepted requests without an answer", self.inflight() as f64),
+            ("nereid_inflight_requests", "Accepted requests without a final response", self.inflight() as f64),
             ("nereid_worker_threads", "Worker threads alive", threads as f64),
-            ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
-            ("nereid_why_bytes", "Bytes of what happened in the last minutes", self.shared.recent_bytes.bytes() as f64),
-            ("nereid_why_bytes_max", "Most bytes of it, all models together", why::SERVER_BYTES_MAX as f64),
+            ("nereid_worker_threads_max", "Limit of nereid_worker_threads", threads_max as f64),
+            ("nereid_why_bytes", "Bytes of events that explain requests", self.shared.recent_bytes.bytes() as f64),
+            ("nereid_why_bytes_max", "Limit of nereid_why_bytes", why::SERVER_BYTES_MAX as f64),
         ];
         gauges.extend(self.at_work());
         gauges.extend(trace_gauges(&self.shared.tracer));
@@ -308,10 +308,10 @@ impl Engine {
         gauges.push(("nereid_devices_failed", "Devices that failed, and cannot be used before the next start", failed));
         let sequences_max = f64::from(self.shared.options.sequence_limit);
         gauges.push(("nereid_sequences", "Sequences in progress, all models together", self.sequences() as f64));
-        gauges.push(("nereid_sequences_max", "Most sequences of one model", sequences_max));
+        gauges.push(("nereid_sequences_max", "Limit of nereid_sequences", sequences_max));
         if let Some(c) = &cache {
-            gauges.push(("nereid_response_cache_bytes", "Bytes the response cache holds", c.used_bytes as f64));
-            gauges.push(("nereid_response_cache_bytes_max", "Most bytes it may hold", c.size_bytes as f64));
+            gauges.push(("nereid_response_cache_bytes", "Bytes of the response cache in use", c.used_bytes as f64));
+            gauges.push(("nereid_response_cache_bytes_max", "Size of the response cache", c.size_bytes as f64));
         }
         gauges.extend(self.shared.cache.iter().flat_map(|(cache, _)| cache.gauges()));
         let resources = self.shared.resources.as_ref().map(|r| r.usage()).unwrap_or_default();
@@ -343,11 +343,19 @@ impl Engine {
         ReadinessState::all(self.directory.load().may_be_unready().iter().map(|version| version.readiness()))
     }
 
-    /// Loaded versions that cannot be used now: table key, number and reason.
-    pub fn unready(&self) -> Vec<(String, i64, String)> {
+    /// All versions that were ever attempted, of one model or of all; those of one model are ascending.
+    pub fn versions(&self, model: Option<&str>) -> Vec<VersionRow> {
         let table = self.directory.load();
-        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.serving.why_gone()?));
-        table.may_be_unready().iter().filter_map(why).collect()
+        let of = |(key, entry): (&String, &ModelEntry)| -> Vec<_> {
+            let why = |v: &VersionEntry| v.serving.as_ref().and_then(|v| v.serving.why_gone());
+            let row =
+                |(n, v): (&i64, &VersionEntry)| (key.clone(), *n, v.state, why(v).unwrap_or_else(|| v.reason.clone()));
+            entry.versions.iter().map(row).collect()
+        };
+        match model {
+            Some(model) => table.models.get_key_value(model).map(of).unwrap_or_default(),
+            None => table.models.iter().flat_map(of).collect(),
+        }
     }
 
     /// True once the server is about to end: nothing is ready.
@@ -423,7 +431,7 @@ impl Engine {
         });
         [
             ("nereid_requests_waiting", "Requests that wait to be executed, of all models.", waiting as f64),
-            ("nereid_requests_running", "Requests that are executed now, of all models.", running as f64),
+            ("nereid_requests_running", "Requests that are being executed, of all models.", running as f64),
         ]
     }
 
@@ -526,8 +534,7 @@ impl Engine {
                 let old = entry.versions.get(&version);
                 let serves = old.is_some_and(|v| v.state == VersionState::Ready && v.serving.is_some());
                 if state != VersionState::Ready && !(state == VersionState::Loading && serves) {
-                    let new = VersionEntry { state, reason: reason.to_owned(), serving: None };
-                    entry.versions.insert(version, new);
+                    entry.versions.insert(version, VersionEntry::not_serving(state, reason));
                 }
                 true
             });
@@ -548,6 +555,7 @@ impl Engine {
                 let Some(v) = entry.versions.get_mut(&version) else { return };
                 v.state = VersionState::Unloading;
                 retiring = v.serving.take();
+                v.leaving = retiring.as_ref().map(|retiring| retiring.identity.load);
                 is_last = entry.ready().next().is_none();
             });
         });
@@ -568,12 +576,13 @@ impl Engine {
         retiring
     }
 
-    /// Called after the last request of a retired version.
-    pub fn retired(&self, name: &str, version: i64, reason: &str) {
+    /// Called after the last request of the retired load of a version: it is UNLOADED, unless it has a newer state.
+    pub fn retired(&self, name: &str, version: i64, load: Option<u64>, reason: &str) {
         self.directory.change(|table| {
             table.change_known(name, |entry| {
                 if let Some(v) = entry.versions.get_mut(&version)
                     && v.state == VersionState::Unloading
+                    && v.leaving == load
                 {
                     v.state = VersionState::Unloaded;
                     v.reason = reason.to_owned();

@@ -101,7 +101,7 @@ impl Streaming {
     /// Waits for room while another thread delivers, which may have no core for a while: that must not end the request.
     #[expect(
         clippy::disallowed_methods,
-        reason = "an event would cost each answer; this is for a thread without a core"
+        reason = "an event would cost each response; this is for a thread without a core"
     )]
     fn wait_for_room(&self) {
         let until = now_ns() + ANSWERS_WAITING_NS_MAX;
@@ -117,13 +117,13 @@ impl Streaming {
     /// Cancels the request, because more responses are waiting than allowed.
     fn overrun(&self, limit: usize) {
         let text = format!(
-            "model '{}' answers faster than its answers can leave: at most {limit} of a request may wait",
+            "model '{}' sends responses faster than clients read them: at most {limit} of a request may wait",
             self.version.signature.model
         );
         let reason = Some(Box::new(Error::exhausted(text).by(Fault::Model).retry(false)));
         // Backends are notified and may panic, but later responses still have to be delivered.
         if catch_unwind(AssertUnwindSafe(|| self.ticket.give_up(reason))).is_err() {
-            log::error!("the backend of model '{}' panicked when a request was given up", self.version.signature.model);
+            log::error!("the backend of model '{}' panicked on a cancellation", self.version.signature.model);
         }
     }
 
@@ -245,7 +245,7 @@ impl Streaming {
             return false;
         }
         let text =
-            format!("model '{}' is not decoupled, and answered before its last step", self.version.signature.model);
+            format!("model '{}' is not decoupled, but responded before its last step", self.version.signature.model);
         self.end(Some(Err(Error::internal(text).by_model())));
         true
     }
@@ -459,7 +459,7 @@ impl Answers for Streaming {
             )))));
         }));
         if ended.is_err() {
-            log::error!("a request that its backend dropped could not be answered");
+            log::error!("the error for a request that its backend dropped could not be sent");
         }
     }
 

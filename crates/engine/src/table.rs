@@ -22,19 +22,29 @@ pub enum VersionState {
 }
 
 impl VersionState {
-    /// Parses the name that `src/native/names.ts` lists.
+    /// Names in `src/native/names.ts`.
+    const NAMES: [(Self, &str); 6] = [
+        (Self::Unknown, "UNKNOWN"),
+        (Self::Ready, "READY"),
+        (Self::Unavailable, "UNAVAILABLE"),
+        (Self::Unloaded, "UNLOADED"),
+        (Self::Loading, "LOADING"),
+        (Self::Unloading, "UNLOADING"),
+    ];
+
+    /// Parses a name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "UNKNOWN" => Self::Unknown,
-            "READY" => Self::Ready,
-            "UNAVAILABLE" => Self::Unavailable,
-            "UNLOADED" => Self::Unloaded,
-            "LOADING" => Self::Loading,
-            "UNLOADING" => Self::Unloading,
-            _ => return None,
-        })
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(state, _)| *state)
+    }
+
+    /// The name of the state.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(state, _)| *state == self).map_or("UNKNOWN", |(_, name)| name)
     }
 }
+
+/// Table key of a model, number of a version, its state and the reason: of a READY version, why it cannot be used now.
+pub type VersionRow = (String, i64, VersionState, String);
 
 /// State of the server, as reported by health checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +95,15 @@ pub(crate) struct VersionEntry {
     pub(crate) state: VersionState,
     pub(crate) reason: String,
     pub(crate) serving: Option<Arc<ModelVersion>>,
+    /// The load that is UNLOADING, so that the end of an earlier one does not end its state.
+    pub(crate) leaving: Option<u64>,
+}
+
+impl VersionEntry {
+    /// A version in a state in which it does not serve.
+    pub(crate) fn not_serving(state: VersionState, reason: &str) -> Self {
+        Self { state, reason: reason.to_owned(), serving: None, leaving: None }
+    }
 }
 
 impl ModelEntry {
@@ -297,7 +316,7 @@ mod tests {
                 1 => table.change(&name, |_| true),
                 2 => table.change_known(&name, |entry| drop(entry.versions.remove(&number))),
                 _ => table.change(&name, |entry| {
-                    entry.versions.insert(number, VersionEntry { state, reason: reason.into(), serving: None });
+                    entry.versions.insert(number, VersionEntry::not_serving(state, reason));
                     true
                 }),
             }
@@ -336,7 +355,7 @@ mod tests {
 
         // Unloaded models are ignored while there is another one.
         let set = |table: &mut Table, key: &str, state: VersionState| {
-            let entry = VersionEntry { state, reason: String::new(), serving: None };
+            let entry = VersionEntry::not_serving(state, "");
             table.change(key, |model| {
                 model.versions.insert(1, entry);
                 true

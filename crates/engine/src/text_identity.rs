@@ -53,15 +53,15 @@ fn facts(role: &str, signature: &Signature) -> Result<TextFacts> {
     let Some(role) = Role::ALL.into_iter().find(|known| known.name() == role) else {
         let key = configuration::ROLE;
         return Err(Error::invalid(format!(
-            "model '{model}' has the parameter '{key}' with '{role}', which is no role: take one of {}",
+            "model '{model}' has the parameter '{key}' with '{role}', which is not a role: use one of {}",
             roles()
         )));
     };
     let has_text = signature.inputs.iter().any(|input| input.datatype == tensor::DataType::Bytes);
     let Some(output) = signature.outputs.first().filter(|_| has_text && !signature.decoupled) else {
         return Err(Error::invalid(format!(
-            "model '{model}' has the role '{}' without an input of TYPE_STRING and an output, or it is decoupled: text \
-             endpoints send it texts and read one row for each",
+            "model '{model}' has the role '{}' without an input of TYPE_STRING and an output, or it is decoupled: \
+             text endpoints send texts and read one row for each",
             role.name()
         )));
     };

@@ -112,7 +112,7 @@ pub(crate) fn schedule(schedule: &mut scheduler::Config, tokens_max: u32) {
 /// All texts of a request, for a run without the scheduler.
 ///
 /// # Errors
-/// Those of [`TextModel::divide`] and [`Division::prepare`].
+/// INVALID_ARG for a text that is too long or malformed, or for parameters that the model does not take.
 pub(crate) fn prepared(
     model: &dyn TextModel,
     request: &InferRequest,

@@ -116,7 +116,7 @@ pub enum CancelledStage {
 /// Notifies a backend of a cancellation. If it panics, others are still notified.
 fn call(hook: Box<dyn FnOnce() + Send>) {
     if catch_unwind(AssertUnwindSafe(hook)).is_err() {
-        log::error!("a backend panicked when a request was given up");
+        log::error!("a backend panicked on a cancellation");
     }
 }
 

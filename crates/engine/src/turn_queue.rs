@@ -27,7 +27,8 @@ thread_local! {
     static TURN: RefCell<Option<TurnQueue>> = const { RefCell::new(None) };
 }
 
-/// Gives this thread turns. `wake` is called on the first request of a turn; call [`end`] after all other ready work.
+/// Gives this thread turns. `wake` is called on the first request of a turn. Call [`end_turn`] after all other ready
+/// work.
 pub fn begin_turns(wake: impl Fn() + 'static) {
     TURN.with_borrow_mut(|t| *t = Some(TurnQueue { waiting: Vec::new(), wake: Box::new(wake) }));
     delivery_scope::thread_has_turns();

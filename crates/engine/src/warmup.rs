@@ -133,7 +133,7 @@ fn byte_size(name: &str, input: &Input, datatype: DataType) -> Result<u64> {
     let bytes = element_count(&input.dims).and_then(|n| (n as u64).checked_mul(of_element));
     bytes.filter(|&n| n <= WARMUP_BYTES_MAX).ok_or_else(|| {
         Error::invalid(format!(
-            "warmup setting for input '{name}' asks for {} elements of {}: at most {WARMUP_BYTES_MAX} bytes are \
+            "warmup setting for input '{name}' has {} elements of {}: at most {WARMUP_BYTES_MAX} bytes are \
              supported",
             ShapeDisplay(&input.dims),
             datatype.config_name()
@@ -145,13 +145,13 @@ fn byte_size(name: &str, input: &Input, datatype: DataType) -> Result<u64> {
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Charges the memory of all requests of the sample; waits for a while if requests use that memory.
-#[expect(clippy::disallowed_methods, reason = "warm-up is no request, which could wait in line for memory")]
+#[expect(clippy::disallowed_methods, reason = "warm-up is not a request, which could wait in line for memory")]
 fn grow(charge: &mut Charge, version: &ModelVersion, sample: &ModelWarmup, bytes: u64) -> Result<()> {
     let (model, name) = (&version.signature.model, &sample.name);
     let most = charge.account().most() as u64;
     if bytes > most {
         return Err(Error::invalid(format!(
-            "warmup sample '{name}' of model '{model}' asks for {bytes} bytes: at most {most} bytes are supported, a \
+            "warmup sample '{name}' of model '{model}' needs {bytes} bytes: at most {most} bytes are supported, a \
              quarter of --memory-limit, {}",
             Budget::global().limit()
         )));
@@ -162,7 +162,7 @@ fn grow(charge: &mut Charge, version: &ModelVersion, sample: &ModelWarmup, bytes
         if Instant::now() >= until {
             charge.account().count_refusal();
             return Err(Error::environment(format!(
-                "warmup sample '{name}' of model '{model}' asks for {bytes} bytes: {short}"
+                "warmup sample '{name}' of model '{model}' needs {bytes} bytes: {short}"
             )));
         }
         std::thread::sleep(ASK_INTERVAL);
@@ -187,7 +187,7 @@ fn check_size(version: &ModelVersion, sample: &ModelWarmup) -> Result<u64> {
     let all = bytes.saturating_mul(batch.into());
     if all > WARMUP_BYTES_MAX {
         return Err(Error::invalid(format!(
-            "warmup sample '{name}' of model '{model}' asks for {all} bytes, {batch} times {bytes}: at most \
+            "warmup sample '{name}' of model '{model}' needs {all} bytes, {batch} times {bytes}: at most \
              {WARMUP_BYTES_MAX} are supported"
         )));
     }

@@ -16,7 +16,7 @@ impl Engine {
     /// Sums and advice of a version as JSON, with the replay of a change if one is given. Takes up to seconds.
     ///
     /// # Errors
-    /// Those of [`model`](Self::model).
+    /// INVALID_ARG, NOT_FOUND or UNAVAILABLE if no version serves under this name and number.
     pub fn why(&self, name: &str, version: &str, change: Option<&Change>) -> Result<String> {
         let version = self.model(name, version)?;
         let usage = self.shared.usage.with_now(usage_watch::models(&self.directory, |_| {}));

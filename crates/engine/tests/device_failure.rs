@@ -3,7 +3,7 @@
 mod support;
 
 use device::failure;
-use engine::{Engine, EngineOptions, ModelVersion, ReadinessState};
+use engine::{Engine, EngineOptions, ModelVersion, ReadinessState, VersionState};
 use protocol::pb::inference as pb;
 use std::sync::Arc;
 use support::*;
@@ -49,13 +49,16 @@ fn m_22_a_failed_device_only_costs_its_instances() {
     let engine = engine(false);
     let both = publish(&engine, &on_gpus("both", &[10, 11])).expect("loads");
     let host = publish(&engine, &of_numbers("host", "scripted")).expect("loads");
-    assert!(engine.is_ready() && is_ready(&engine, "both") && engine.unready().is_empty());
+    assert!(
+        engine.is_ready() && is_ready(&engine, "both") && engine.versions(None).iter().all(|(.., why)| why.is_empty())
+    );
     let before = failed(&engine);
 
     failure::report(10, "an illegal address");
     soon("it is told", || !is_ready(&engine, "both"));
     let why = "GPU 10 failed: an illegal address; it cannot be used until the server is started again";
-    assert_eq!(engine.unready(), [("both".to_owned(), 1, why.to_owned())]);
+    let lost = ("both".to_owned(), 1, VersionState::Ready, why.to_owned());
+    assert_eq!(engine.versions(Some("both")), [lost]);
     for _ in 0..20 {
         assert_eq!(ran_on(&both), 1, "the instance on the other device serves on");
     }

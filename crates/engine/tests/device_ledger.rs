@@ -143,8 +143,8 @@ fn device_memory_of_a_load_is_limited_by_the_device_and_its_usable_part() {
          1000000 bytes free; \
          models that are loaded need 700000 of the 1000000 bytes that models may need, and 0 bytes of these are being \
          loaded\"",
-        "\"model '7 1' version 1 cannot be loaded: device 7 does not say what memory it has: there is no device 7, \
-         there are 2\"",
+        "\"model '7 1' version 1 cannot be loaded: device 7 does not report its memory: there is no device 7, there \
+         are 2\"",
         "[RowUse { device: 0, limit_bytes: 1000000, promised_bytes: 700000 }]",
         "\"can not create model 'g_0': memory limit set for GPU 0 has exceeded, model loading is rejected.\"",
         "[RowUse { device: 0, limit_bytes: 500000, promised_bytes: 0 }] 0",

@@ -73,7 +73,7 @@ pub fn write_request(operation: CacheOperation, id: u64, key: &str, contents: &[
 /// Reads the next request; `None` at the end of the stream.
 ///
 /// # Errors
-/// Those of the stream, an end inside a request, an unknown operation, and lengths above the limits.
+/// Errors of the stream, an end inside a request, an unknown operation, and lengths above the limits.
 pub fn read_request(from: &mut impl Read) -> io::Result<Option<CacheRequest>> {
     let mut operation = [0];
     if from.read(&mut operation)? == 0 {
@@ -105,7 +105,7 @@ pub fn write_answer(id: u64, status: CacheStatus, contents: &[u8]) -> Vec<u8> {
 /// Reads the next answer.
 ///
 /// # Errors
-/// Those of the stream, its end, an unknown status, and contents above the limit.
+/// Errors of the stream, its end, an unknown status, and contents above the limit.
 pub fn read_answer(from: &mut impl Read) -> io::Result<CacheAnswer> {
     let id = u64::from_le_bytes(array(from)?);
     let status = match array(from)? {

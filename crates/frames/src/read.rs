@@ -147,7 +147,7 @@ pub fn split(received: &[u8]) -> Result<Option<Split<'_>>, ProtocolError> {
     // Checked before the body arrives.
     let frame = frame_of(&header)?;
     if is_about_process(frame) != (InstanceId::of(&header) == InstanceId::PROCESS) {
-        return Err(ProtocolError("a frame about an instance names none, or one about the process does"));
+        return Err(ProtocolError("a frame about an instance has no instance, or a frame about the process has one"));
     }
     Ok(rest.split_at_checked(header.length as usize).map(|(body, rest)| (header, body, rest)))
 }
@@ -166,7 +166,7 @@ fn is_about_process(frame: Frame) -> bool {
 
 fn frame_of(header: &Header) -> Result<Frame, ProtocolError> {
     match Frame::from_number(header.frame.into()) {
-        None => Err(ProtocolError("a frame of no known kind")),
+        None => Err(ProtocolError("a frame of an unknown kind")),
         Some(
             Frame::Load
             | Frame::Unload
@@ -203,19 +203,19 @@ pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Proto
         Frame::MetricUpdate => {
             let head = MetricUpdate::read(from.head()?);
             let operation = MetricOperation::from_number(head.operation.into())
-                .ok_or(ProtocolError("a metric is not changed like that"))?;
+                .ok_or(ProtocolError("a metric cannot be changed in this way"))?;
             FromRunner::MetricUpdate(MetricChange { metric: head.metric, value: head.value, operation })
         }
         Frame::Log => {
             let head = LogHead::read(from.head()?);
             let level = LogLevel::from_number(head.level.into())
-                .ok_or(ProtocolError("a line of the log has no level there is"))?;
+                .ok_or(ProtocolError("a line of the log has an unknown level"))?;
             let file = from.text(head.file_bytes.into())?;
             FromRunner::Log(LogRef { level, file, line: head.line, text: from.text(head.text_bytes)? })
         }
         Frame::Report => {
             let head = Report::read(from.head()?);
-            let kind = ReportKind::from_number(head.kind.into()).ok_or(ProtocolError("a report of no known kind"))?;
+            let kind = ReportKind::from_number(head.kind.into()).ok_or(ProtocolError("a report of an unknown kind"))?;
             FromRunner::Report(kind, head)
         }
         Frame::NeedSegment => FromRunner::NeedSegment(NeedSegment::read(from.head()?).bytes),
@@ -237,7 +237,7 @@ fn result<'a>(from: &mut Reader<'a>, header: &Header) -> Result<ResultRef<'a>, P
     let error = from.text(head.error_bytes)?;
     let failed = (header.flags & RESULT_FLAG_FAILED != 0).then_some(error);
     if failed.is_some() != (header.count == 0) || u64::from(header.count) > REQUESTS_MAX {
-        return Err(ProtocolError("a result has an impossible number of answers"));
+        return Err(ProtocolError("a result has an impossible number of responses"));
     }
     let answers = (0..header.count).map(|_| answer(from)).collect::<Result<_, _>>()?;
     Ok(ResultRef { batch: head.batch, releases, failed, answers })
@@ -245,7 +245,7 @@ fn result<'a>(from: &mut Reader<'a>, header: &Header) -> Result<ResultRef<'a>, P
 
 pub(super) fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, ProtocolError> {
     let head = AnswerHead::read(from.head()?);
-    let kind = Answer::from_number(head.kind.into()).ok_or(ProtocolError("an answer of no known kind"))?;
+    let kind = Answer::from_number(head.kind.into()).ok_or(ProtocolError("a response of an unknown kind"))?;
     let code = code(head.code)?;
     let parameters = from.text(head.parameters_bytes)?;
     let error = from.text(head.error_bytes)?;
@@ -255,7 +255,7 @@ pub(super) fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, Protoco
 }
 
 fn code(number: u32) -> Result<tensor::Code, ProtocolError> {
-    tensor::Code::ALL.get(number as usize).copied().ok_or(ProtocolError("an error has no code there is"))
+    tensor::Code::ALL.get(number as usize).copied().ok_or(ProtocolError("an error has an unknown code"))
 }
 
 fn tensors<'a>(from: &mut Reader<'a>, count: u16) -> Result<SmallVec<[TensorRef<'a>; 2]>, ProtocolError> {

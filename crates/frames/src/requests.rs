@@ -80,7 +80,7 @@ pub fn read_request<'a>(header: &Header, body: &'a [u8]) -> Result<ToRunner<'a>,
         Some(Frame::Release) => ToRunner::Release(from.ids(header.count.into())?),
         Some(Frame::IsReady) => ToRunner::IsReady(Question::read(from.head()?).question),
         Some(Frame::Ping) => ToRunner::Ping(Question::read(from.head()?).question),
-        _ => return Err(ProtocolError("a frame that only a runner sends, or of no known kind")),
+        _ => return Err(ProtocolError("a frame that only a runner sends, or of an unknown kind")),
     };
     from.end()?;
     Ok(frame)

@@ -98,7 +98,7 @@ impl<'a> TensorRef<'a> {
     pub(crate) fn read(from: &mut Reader<'a>) -> Result<Self, ProtocolError> {
         let head = TensorHead::read(from.head()?);
         let datatype =
-            DataType::from_number(head.datatype.into()).ok_or(ProtocolError("a tensor has no datatype there is"))?;
+            DataType::from_number(head.datatype.into()).ok_or(ProtocolError("a tensor has an unknown datatype"))?;
         let name = from.text(head.name_bytes.into())?;
         if u64::from(head.rank) > RANK_MAX {
             return Err(ProtocolError("a tensor has too many dims"));
@@ -106,16 +106,16 @@ impl<'a> TensorRef<'a> {
         let dims = from.take(usize::from(head.rank) * 8)?;
         let shape: Shape =
             dims.chunks_exact(8).filter_map(|dim| Some(i64::from_le_bytes(*dim.first_chunk()?))).collect();
-        let elements = element_count(&shape).ok_or(ProtocolError("a tensor has dims that are no size"))?;
+        let elements = element_count(&shape).ok_or(ProtocolError("a tensor has invalid dims"))?;
         let fits = match datatype.byte_size() {
             Some(size) => (elements as u64).checked_mul(size as u64) == Some(head.bytes),
             // Each string has at least its four length bytes.
             None => (elements as u64).checked_mul(4).is_some_and(|least| least <= head.bytes),
         };
         if !fits {
-            return Err(ProtocolError("a tensor has another number of bytes than its shape says"));
+            return Err(ProtocolError("the bytes of a tensor do not match its shape"));
         }
-        let place = Place::from_number(head.place.into()).ok_or(ProtocolError("a tensor lies in no place there is"))?;
+        let place = Place::from_number(head.place.into()).ok_or(ProtocolError("a tensor has an unknown location"))?;
         let contents = match place {
             Place::Inline => {
                 let bytes = usize::try_from(head.bytes).map_err(|_| ProtocolError("a tensor is too large"))?;
@@ -129,13 +129,13 @@ impl<'a> TensorRef<'a> {
                 let lent = DeviceTensor::read(from.head()?);
                 let handle = from.head()?;
                 if u64::from(head.segment) != DEVICE_SEGMENT || head.offset >> BLOCK_OFFSET_BITS != 0 {
-                    return Err(ProtocolError("a tensor on a device has no lease there can be"));
+                    return Err(ProtocolError("a tensor on a device has an impossible lease"));
                 }
                 if datatype == DataType::Bytes {
-                    return Err(ProtocolError("strings lie on a device"));
+                    return Err(ProtocolError("strings are on a device"));
                 }
                 if lent.offset.checked_add(head.bytes).is_none() {
-                    return Err(ProtocolError("a tensor lies outside of any memory of a device"));
+                    return Err(ProtocolError("a tensor is outside of any memory of a device"));
                 }
                 Contents::Device(Lent {
                     by_host: place == Place::DeviceRequest,
@@ -149,7 +149,7 @@ impl<'a> TensorRef<'a> {
             place => {
                 let end = head.offset.checked_add(head.bytes);
                 if end.is_none_or(|end| end > 1 << BLOCK_OFFSET_BITS) {
-                    return Err(ProtocolError("a tensor lies outside of any segment"));
+                    return Err(ProtocolError("a tensor is outside of any segment"));
                 }
                 Contents::Block(Block {
                     of_requests: place == Place::Request,
@@ -171,5 +171,5 @@ pub fn check_strings(raw: &[u8], elements: i64) -> Result<(), ProtocolError> {
         count += 1;
     }
     let is_whole = (count == elements).then_some(());
-    is_whole.ok_or(ProtocolError("a tensor has another number of strings than its shape says"))
+    is_whole.ok_or(ProtocolError("the strings of a tensor do not match its shape"))
 }

@@ -16,7 +16,7 @@ pub struct Ask<'a> {
     pub act: Act,
     /// The named model; `None` if only the body names it.
     pub model: Option<&'a str>,
-    /// The body of the HTTP request names it. [`Grant::admit_model`](crate::gate::Grant::admit_model) follows.
+    /// The body of the HTTP request names it. `Grant::admit_model` follows.
     pub is_in_body: bool,
     /// True for what shows the whole server. Callers from the network need a secret for it.
     pub is_near: bool,

@@ -93,7 +93,7 @@ enum Cancel {
 }
 
 fn overrun(why: &str) -> Error {
-    let text = format!("the request was cancelled because its responses are not read as fast as they come: {why}");
+    let text = format!("the request was cancelled because its client reads responses too slowly: {why}");
     Error::exhausted(text).by(Fault::Client).retry(false)
 }
 

@@ -218,7 +218,7 @@ impl Assembler {
     /// Async form of `poll_room`.
     ///
     /// # Errors
-    /// Those of `poll_room`.
+    /// `Short` if there is no room within `MEMORY_WAIT_TIME_MAX`. The caller then has to drop the body.
     pub async fn room(&mut self) -> Result<(), Short> {
         poll_fn(|cx| self.poll_room(cx)).await
     }

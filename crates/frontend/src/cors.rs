@@ -22,7 +22,7 @@ impl Cors {
         };
         if let Some(wrong) = origins.iter().find(|o| *o != "*" && !is_origin(o)) {
             return Err(Error::invalid(format!(
-                "'{wrong}' is no origin: scheme://host or scheme://host:port in lower case, without a path, or * \
+                "'{wrong}' is not an origin: scheme://host or scheme://host:port in lower case, without a path, or * \
                  for any"
             )));
         }

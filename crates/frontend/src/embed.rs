@@ -319,7 +319,7 @@ impl EmbeddedHttp {
                                 body
                             }
                             Some(EmbedInput::Next(call) | EmbedInput::Piece { call, .. }) => {
-                                return self.report(call, Err(Error::internal("events were asked for before a body")));
+                                return self.report(call, Err(Error::internal("events were requested before a body")));
                             }
                             _ => return,
                         }
@@ -361,7 +361,7 @@ impl EmbeddedHttp {
                 Poll::Ready(Some(
                     EmbedInput::Body(call, _) | EmbedInput::Next(call) | EmbedInput::Piece { call, .. },
                 )) => {
-                    self.report(call, Err(Error::internal("a request was asked for twice at once")));
+                    self.report(call, Err(Error::internal("a request was requested twice at the same time")));
                     // More input may be waiting.
                     cx.waker().wake_by_ref();
                     Poll::Pending
@@ -378,7 +378,7 @@ impl EmbeddedHttp {
             let call = match self.said.recv().await {
                 Some(EmbedInput::Next(call)) => call,
                 Some(EmbedInput::Body(call, _) | EmbedInput::Piece { call, .. }) => {
-                    self.report(call, Err(Error::internal("a body came twice")));
+                    self.report(call, Err(Error::internal("a body was sent twice")));
                     return false;
                 }
                 _ => return false,

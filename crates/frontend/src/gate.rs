@@ -60,7 +60,7 @@ impl Grant {
     /// Second check, for a gRPC call whose message names the model.
     ///
     /// # Errors
-    /// As [`Gate::admit`].
+    /// The reason why the request is rejected.
     #[inline]
     pub fn admit_model(&self, model: &str) -> Result<(), GateError> {
         match &self.0 {
@@ -140,17 +140,18 @@ impl AsRef<[u8]> for GrantedBytes {
 pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
 
 /// Error for a change of settings from another machine.
-const REMOTE_CHANGE: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): \
-    from elsewhere it takes a secret for this API, or a server that was started with --allow-remote-settings";
+const REMOTE_CHANGE: &str = "only clients on the machine of the server (loopback, without a proxy) may change \
+                             settings: for others, the server needs a secret for this API (--http-restricted-api, \
+                             --grpc-restricted-protocol) or --allow-remote-settings";
 
 /// Error for the console on another machine.
-const REMOTE_CONSOLE: &str = "the console shows this server to its own machine (loopback, and not through a proxy): \
-    from elsewhere it takes a key with the scope 'statistics', a server that was started with \
-    --allow-remote-settings, or a tunnel such as ssh -L 8000:localhost:8000";
+const REMOTE_CONSOLE: &str = "only clients on the machine of the server (loopback, without a proxy) may open the \
+                              console: from another machine, use a key with the scope 'statistics' or a tunnel such as \
+                              ssh -L 8000:localhost:8000, or start the server with --allow-remote-settings";
 
 /// Error for a web page that reaches this machine by a name of its own.
-const FOREIGN_HOST: &str = "the console is asked for by a name that is not of this machine, as a web page of another \
-    site could: open it as http://localhost or http://127.0.0.1, or with a key";
+const FOREIGN_HOST: &str = "the console was requested by a host name that is not of this machine, as a web page of \
+                            another site could do: open it as http://localhost or http://127.0.0.1, or with a key";
 
 /// Error for a change by a web page.
 const PAGE_CHANGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
@@ -250,7 +251,7 @@ impl Gate {
                 Err(GateError::NotHere { address: address.clone() })
             }
             (Some(_), Face::Control) if category == Category::Inference => {
-                Err(GateError::Forbidden("inferences are not answered at the control address".into()))
+                Err(GateError::Forbidden("the control address does not serve inference".into()))
             }
             _ => Ok(()),
         }
@@ -259,7 +260,7 @@ impl Gate {
     /// Second check, for a gRPC call whose message changes settings.
     ///
     /// # Errors
-    /// As `admit`.
+    /// The reason why the request is rejected.
     pub fn admit_change(
         &self,
         caller: &Caller,

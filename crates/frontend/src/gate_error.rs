@@ -51,12 +51,12 @@ impl GateError {
                 Cow::Borrowed(reason)
             }
             Self::Crowded => {
-                "all connections of this server are in use (nereid_connections_max, from ulimit -n), so that \
-                              this one is only for health checks; try again later"
+                "all connections of this server are in use (nereid_connections_max, from ulimit -n), so this one \
+                 serves only health checks; try again later"
                     .into()
             }
             Self::NotHere { address } => {
-                format!("operations that manage this server are answered at its control address, {address}").into()
+                format!("only the control address of this server, {address}, serves operations that manage it").into()
             }
         }
     }

@@ -22,7 +22,7 @@ static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 /// INVALID_ARG if it is not an open socket.
 pub fn describe(fd: RawFd) -> Result<GivenSocket> {
     let socket = borrow(fd)?;
-    let failed = |e: io::Error| Error::invalid(format!("descriptor {fd} can not be looked at: {e}"));
+    let failed = |e: io::Error| Error::invalid(format!("descriptor {fd} cannot be inspected: {e}"));
     socket.set_cloexec(true).map_err(failed)?;
     let address = socket.local_addr().map_err(failed)?;
     let family = match address.domain() {
@@ -46,7 +46,7 @@ pub fn describe(fd: RawFd) -> Result<GivenSocket> {
 pub fn take(fd: RawFd, count: usize) -> Result<(u16, Vec<TcpListener>)> {
     let socket = describe(fd)?;
     if !socket.is_stream || !socket.is_listening || socket.port == 0 {
-        return Err(Error::invalid(format!("descriptor {fd} is no listening TCP socket")));
+        return Err(Error::invalid(format!("descriptor {fd} is not a listening TCP socket")));
     }
     let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if taken.contains(&fd) {
@@ -74,7 +74,7 @@ fn borrow(fd: RawFd) -> Result<ManuallyDrop<Socket>> {
         && std::fs::read_link(format!("/proc/self/fd/{fd}"))
             .is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
     if !is_socket {
-        return Err(Error::invalid(format!("descriptor {fd} is no open socket")));
+        return Err(Error::invalid(format!("descriptor {fd} is not an open socket")));
     }
     // SAFETY: the descriptor is an open socket according to /proc, and dropping this value does not close it.
     Ok(ManuallyDrop::new(unsafe { Socket::from_raw_fd(fd) }))

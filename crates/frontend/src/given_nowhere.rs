@@ -4,7 +4,7 @@ pub use crate::given_socket::GivenSocket;
 use std::net::TcpListener;
 use tensor::{Error, Result};
 
-const NOT_HERE: &str = "sockets can be given to a process on Linux only";
+const NOT_HERE: &str = "passing sockets to a process works on Linux only";
 
 /// Fails.
 ///

@@ -208,7 +208,7 @@ impl Sink for Reply {
 }
 
 fn lost() -> Result<Box<InferResponse>> {
-    Err(Error::internal("a request was dropped without an answer; this is a defect of the server, please report it"))
+    Err(Error::internal("a request was dropped without a response; this is a defect of the server, please report it"))
 }
 
 impl Future for InferenceFuture {

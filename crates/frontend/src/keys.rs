@@ -4,11 +4,10 @@
 
 use crate::access::Ask;
 use crate::gate_error::GateError;
+use crate::watched_file::{Stamp, read, stamp};
 use ::access::limits::FILE_BYTES_MAX;
 use ::access::{Access, Act, Admitted, Clock, IssuerOptions, Keys, LastShown, Of, Verb};
 use std::fmt;
-use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::Thread;
@@ -17,9 +16,6 @@ use tensor::{Error, Result};
 
 /// Interval of checks for a changed file.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Modification time, length and inode of a file: a new file may have the time of the old one.
-type Stamp = Option<(SystemTime, u64, u64)>;
 
 /// The current keys of a file.
 pub struct Keyring {
@@ -52,7 +48,7 @@ impl Keyring {
         });
         if let Some(path) = issuer_keys {
             let seen = stamp(&path);
-            ring.replace_issuer_keys(&read(&path)?)
+            ring.replace_issuer_keys(&read(&path, FILE_BYTES_MAX as u64)?)
                 .map_err(|why| Error::invalid(format!("{}: {why}", path.display())))?;
             files.push(Watched { path, seen, is_of_issuer: true });
         }
@@ -97,7 +93,7 @@ impl Keyring {
             }
             // Taken before reading: if the file is written meanwhile, the next check reads it again.
             *seen = now;
-            let taken = read(path).and_then(|text| {
+            let taken = read(path, FILE_BYTES_MAX as u64).and_then(|text| {
                 let wrong = |why: String| Error::invalid(format!("{}: {why}", path.display()));
                 match is_of_issuer {
                     true => self.replace_issuer_keys(&text).map(drop).map_err(wrong),
@@ -186,38 +182,8 @@ fn watch(ring: &Weak<Keyring>) {
 /// # Errors
 /// INVALID_ARG, with the file, the line, the field, and what is wrong.
 pub fn check_keys_file(path: &Path) -> Result<Keys> {
-    Keys::parse(&read(path)?, None).map_err(|e| Error::invalid(format!("{}: {e}", path.display())))
-}
-
-fn stamp(path: &Path) -> Stamp {
-    // Follows links: Kubernetes replaces files by changing a link.
-    let found = fs::metadata(path).ok()?;
-    Some((found.modified().ok()?, found.len(), number_of(&found)))
-}
-
-#[cfg(unix)]
-fn number_of(found: &fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(found)
-}
-
-#[cfg(not(unix))]
-fn number_of(_: &fs::Metadata) -> u64 {
-    0
-}
-
-/// Reads a regular file; anything else, such as a pipe, could block the start.
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let failed = |e: std::io::Error| Error::invalid(format!("{} can not be read: {e}", path.display()));
-    let found = fs::metadata(path).map_err(failed)?;
-    if !found.is_file() || found.len() > FILE_BYTES_MAX as u64 {
-        let path = path.display();
-        return Err(Error::invalid(format!("{path} is no file of at most {FILE_BYTES_MAX} bytes")));
-    }
-    let mut text = Vec::new();
-    // The file may grow meanwhile.
-    let limit = FILE_BYTES_MAX as u64 + 1;
-    fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut text)).map_err(failed)?;
-    Ok(text)
+    Keys::parse(&read(path, FILE_BYTES_MAX as u64)?, None)
+        .map_err(|e| Error::invalid(format!("{}: {e}", path.display())))
 }
 
 /// Converts an operation to the type of `access`.

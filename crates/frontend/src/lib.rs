@@ -58,10 +58,10 @@ mod text_calls;
 mod text_errors;
 pub mod tls;
 mod transfer;
-#[cfg(unix)]
 mod unix;
 mod verbose;
 mod watch;
+mod watched_file;
 
 pub use access_log::{LogCounts, Logs};
 pub use control::{Argument, Control, ControlOperation, ControlReply};

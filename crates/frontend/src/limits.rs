@@ -16,7 +16,7 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 4 * 1024;
 pub const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body per read or write. The kernel copies them meanwhile, about 60 µs, and other requests wait.
 pub const STEP_BYTES: usize = 256 * 1024;
-/// Jobs that wait for a thread of [`offload`](super::offload).
+/// Jobs that wait for a thread of `offload`.
 pub const JOBS_WAITING_MAX: usize = 1024;
 /// A job with more bytes is heavy: it may take tens of milliseconds, and heavy jobs do not get all of those threads.
 pub const HEAVY_BYTES_MIN: usize = 1024 * 1024;
@@ -78,7 +78,7 @@ pub const REQUEST_ID_BYTES_MAX: usize = 256;
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// Time a client has for a TLS handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// TLS handshakes per thread of [`offload`](super::offload) that run or are queued there. Further ones wait in `tls`.
+/// TLS handshakes per thread of `offload` that run or are queued there. Further ones wait in `tls`.
 pub const HANDSHAKES_PER_THREAD: usize = 2;
 /// Certificates of a listener. Each handshake searches all of them for the one to present.
 pub const TLS_CERTIFICATES_MAX: usize = 64;

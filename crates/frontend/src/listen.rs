@@ -9,13 +9,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use tensor::Result;
 
-#[cfg(unix)]
 pub use crate::unix::SocketFile;
-
-/// Never constructed.
-#[cfg(not(unix))]
-#[derive(Debug)]
-pub enum SocketFile {}
 
 /// Default mode of a Unix socket: its owner and its group may connect.
 const SOCKET_MODE: u32 = 0o660;
@@ -24,7 +18,6 @@ const SOCKET_MODE: u32 = 0o660;
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    #[cfg(unix)]
     Unix(std::os::unix::net::UnixListener),
 }
 
@@ -66,7 +59,6 @@ enum Sockets {
     Tcp(Vec<Socket>, String),
     /// Listening sockets of the service manager.
     Given(Vec<TcpListener>),
-    #[cfg(unix)]
     Unix(crate::unix::BoundSocketFile, usize),
 }
 
@@ -74,7 +66,7 @@ impl BoundListener {
     /// Listens.
     ///
     /// # Errors
-    /// Those of [`bind`] if another process listened first.
+    /// UNAVAILABLE if another process took the port meanwhile.
     pub fn listen(self) -> Result<Listening> {
         let tcp = |listeners: Vec<TcpListener>| listeners.into_iter().map(Listener::Tcp).collect();
         Ok(match self.sockets {
@@ -83,7 +75,6 @@ impl BoundListener {
                 let listening = sockets.into_iter().map(listen).collect::<io::Result<_>>();
                 Listening { listeners: tcp(listening.map_err(|e| bind_error(&address, &e))?), file: None }
             }
-            #[cfg(unix)]
             Sockets::Unix(bound, count) => {
                 let (file, listeners) = bound.listen(count)?;
                 Listening { listeners: listeners.into_iter().map(Listener::Unix).collect(), file: Some(file) }
@@ -92,25 +83,18 @@ impl BoundListener {
     }
 
     /// The descriptor of the TCP socket, owned by the caller, which listens on it itself.
-    #[cfg(unix)]
     pub fn into_descriptor(self) -> Option<i32> {
         let Sockets::Tcp(mut sockets, _) = self.sockets else { return None };
         let socket = sockets.pop()?;
         socket.set_reuse_address(true).ok()?;
         Some(std::os::fd::IntoRawFd::into_raw_fd(socket))
     }
-
-    /// Always `None`: the caller binds its own socket.
-    #[cfg(not(unix))]
-    pub fn into_descriptor(self) -> Option<i32> {
-        None
-    }
 }
 
 /// Takes over the given socket, or binds the address, for `count` listeners.
 ///
 /// # Errors
-/// Those of [`bind_port`], `unix::bind` and `given::take`.
+/// UNAVAILABLE if another process has the address; INVALID_ARG if it, a path or a descriptor cannot be used.
 pub fn bind(at: ListenAddress<'_>, count: usize) -> Result<BoundListener> {
     let count = count.max(1);
     if let Some(fd) = at.given_fd {
@@ -118,26 +102,17 @@ pub fn bind(at: ListenAddress<'_>, count: usize) -> Result<BoundListener> {
         return Ok(BoundListener { port, sockets: Sockets::Given(listeners) });
     }
     if let Some(path) = unix_path(at.address) {
-        return bind_file(path, if at.mode == 0 { SOCKET_MODE } else { at.mode }, count);
+        let mode = if at.mode == 0 { SOCKET_MODE } else { at.mode };
+        return Ok(BoundListener { port: 0, sockets: Sockets::Unix(crate::unix::bind(path, mode)?, count) });
     }
     let (port, sockets) = bind_port(at.address, at.port, at.reuse_port, count)?;
     Ok(BoundListener { port, sockets: Sockets::Tcp(sockets, format!("{}:{port}", at.address)) })
 }
 
-#[cfg(unix)]
-fn bind_file(path: &str, mode: u32, count: usize) -> Result<BoundListener> {
-    Ok(BoundListener { port: 0, sockets: Sockets::Unix(crate::unix::bind(path, mode)?, count) })
-}
-
-#[cfg(not(unix))]
-fn bind_file(path: &str, _: u32, _: usize) -> Result<BoundListener> {
-    Err(tensor::Error::unsupported(format!("Unix sockets ('{path}') are not served on this system")))
-}
-
 /// Binds `count` sockets to one port and returns the port; 0 picks a free one.
 ///
 /// # Errors
-/// Those of [`bind_error`].
+/// UNAVAILABLE if another process has the address; INVALID_ARG if it cannot be bound.
 fn bind_port(address: &str, port: u16, reuse_port: bool, count: usize) -> Result<(u16, Vec<Socket>)> {
     let failed = |e: io::Error| bind_error(&format!("{address}:{port}"), &e);
     let resolved = (address, port).to_socket_addrs().map_err(failed)?.next();
@@ -177,12 +152,9 @@ fn bind_port(address: &str, port: u16, reuse_port: bool, count: usize) -> Result
 fn socket(address: SocketAddr, reuse_address: bool, share: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(reuse_address)?;
-    #[cfg(unix)]
     if share {
         socket.set_reuse_port(true)?;
     }
-    #[cfg(not(unix))]
-    let _ = share;
     socket.bind(&address.into())?;
     Ok(socket)
 }
@@ -240,7 +212,7 @@ mod tests {
     #[test]
     fn an_unavailable_address_is_not_reported_as_in_use() {
         for (address, expected) in [
-            ("192.0.2.1", "; no interface of this machine has this address"),
+            ("192.0.2.1", "; this machine has no interface with this address"),
             ("no host", "can not be listened to: failed to lookup address information"),
             ("localhost:80", "can not be listened to: failed to lookup address information"),
             ("unix:/no/such/directory", "can not be listened to: No such file or directory"),

@@ -230,7 +230,7 @@ pub fn start<T: Send + 'static>(
     match POOL.submit(Box::new(job), bytes >= HEAVY_BYTES_MIN) {
         Ok(()) => Ok(Offloaded { shared }),
         Err(_) => Err(Error::unavailable(format!(
-            "the server has {JOBS_WAITING_MAX} large requests waiting to be read or written, which is the limit; \
+            "the server has {JOBS_WAITING_MAX} large requests waiting to be parsed or written, which is the limit; \
              try again later"
         ))),
     }
@@ -239,7 +239,7 @@ pub fn start<T: Send + 'static>(
 /// Runs `work` on the pool and waits for its result.
 ///
 /// # Errors
-/// Those of [`start`]; INTERNAL if the work panicked.
+/// UNAVAILABLE if too many jobs wait; INTERNAL if the work panicked.
 pub async fn run<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
@@ -250,7 +250,7 @@ pub async fn run<T: Send + 'static>(
 /// Like [`run`] if `is_long`; otherwise `work` runs on the calling thread.
 ///
 /// # Errors
-/// Those of [`run`].
+/// UNAVAILABLE if too many jobs wait; INTERNAL if the work panicked.
 pub async fn run_if<T: Send + 'static>(
     is_long: bool,
     bytes: usize,
@@ -264,7 +264,7 @@ pub async fn run_if<T: Send + 'static>(
 /// possible, because the pages of slabs are mapped already.
 ///
 /// # Errors
-/// Those of [`start`].
+/// UNAVAILABLE if too many jobs wait.
 pub fn start_charged<T: Send + 'static>(
     account: &Account,
     kind: Kind,
@@ -293,7 +293,7 @@ pub fn start_charged<T: Send + 'static>(
 /// Like [`start_charged`], and waits for the result.
 ///
 /// # Errors
-/// Those of [`run`].
+/// UNAVAILABLE if too many jobs wait; INTERNAL if the work panicked.
 pub async fn run_charged<T: Send + 'static>(
     account: &Account,
     kind: Kind,

@@ -50,7 +50,7 @@ impl Context<'_> {
     /// Runs an operation that TypeScript decides. Its argument and response are the JSON of the native contract.
     ///
     /// # Errors
-    /// INVALID_ARG for an argument above [`CONTROL_ARGUMENT_BYTES_MAX`]; those of the operation.
+    /// INVALID_ARG for an argument above [`CONTROL_ARGUMENT_BYTES_MAX`]; the errors of the operation.
     pub async fn control(&self, operation: ControlOperation, argument: Text) -> Result<String> {
         let (bytes, most) = (argument.len(), CONTROL_ARGUMENT_BYTES_MAX);
         if bytes <= most {
@@ -58,7 +58,7 @@ impl Context<'_> {
         }
         // The caller is a reactor, which unmaps 60 MB in 3 ms.
         memory::reclaim::drop_later(bytes, argument.into_bytes());
-        let text = format!("the request has {bytes} bytes, and a control operation other than a load may have {most}");
+        let text = format!("the request has {bytes} bytes, and a control operation other than load may have {most}");
         Err(Error::invalid(text).into())
     }
 }

@@ -14,7 +14,7 @@ pub fn unix_path(address: &str) -> Option<&str> {
 pub fn bind_error(place: &str, error: &io::Error) -> Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => return Error::unavailable(format!("Socket '{place}' already in use ")),
-        io::ErrorKind::AddrNotAvailable => "; no interface of this machine has this address",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no interface with this address",
         io::ErrorKind::PermissionDenied if unix_path(place).is_none() => {
             "; ports below 1024 are for root and those with CAP_NET_BIND_SERVICE"
         }

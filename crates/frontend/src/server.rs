@@ -36,9 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tensor::{Error, Result};
-use tokio::net::{TcpListener, TcpStream};
-#[cfg(unix)]
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle as JoinTask, LocalSet};
@@ -330,8 +328,8 @@ fn open_tls(
     let Some(options) = options else { return Ok(None) };
     if at.given_fd.is_none() && unix_path(at.address).is_some() {
         return Err(Error::invalid(format!(
-            "TLS is not spoken over a Unix socket ({}): what goes through it stays on this machine, and the mode of \
-             its file says who may connect",
+            "TLS is not supported over a Unix socket ({}): its data stay on this machine, and the mode of its file \
+             decides who may connect",
             at.address
         )));
     }
@@ -475,15 +473,33 @@ fn reactor(
         let mut accepting = Vec::new();
         if let Some(front) = control {
             let info = ListenerInfo { room: aside, kind: CONTROL, open: Rc::default(), face: Face::Control };
-            accepting.push(listening(front, info, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
+            accepting.push(listening(
+                front,
+                info,
+                http::run::<TcpStream>,
+                http::run::<Encrypted>,
+                http::run::<UnixStream>,
+            ));
         }
         if let Some(front) = http {
             let info = ListenerInfo { room: room.clone(), kind: HTTP, open: Rc::default(), face: Face::Public };
-            accepting.push(listening(front, info, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
+            accepting.push(listening(
+                front,
+                info,
+                http::run::<TcpStream>,
+                http::run::<Encrypted>,
+                http::run::<UnixStream>,
+            ));
         }
         if let Some(front) = grpc {
             let info = ListenerInfo { room, kind: GRPC, open: grpc_open.clone(), face: Face::Public };
-            accepting.push(listening(front, info, grpc::run::<TcpStream>, grpc::run::<Encrypted>, grpc::run::<Local>));
+            accepting.push(listening(
+                front,
+                info,
+                grpc::run::<TcpStream>,
+                grpc::run::<Encrypted>,
+                grpc::run::<UnixStream>,
+            ));
         }
         let mut phase = shared.watch();
         // `shared` owns the sender: neither wait can fail.
@@ -511,12 +527,6 @@ struct ListenerInfo {
     face: Face,
 }
 
-/// Connection to a Unix socket; on systems without them, any type.
-#[cfg(unix)]
-type Local = UnixStream;
-#[cfg(not(unix))]
-type Local = TcpStream;
-
 /// Serves one connection.
 type Serve<S, C, F> = fn(S, Arc<C>, Caller, IdleHandle) -> F;
 
@@ -526,18 +536,15 @@ fn listening<C: 'static, P, E, U>(
     info: ListenerInfo,
     plain: Serve<TcpStream, C, P>,
     encrypted: Serve<Encrypted, C, E>,
-    local: Serve<Local, C, U>,
+    local: Serve<UnixStream, C, U>,
 ) -> JoinTask<()>
 where
     P: Future<Output = ()> + 'static,
     E: Future<Output = ()> + 'static,
     U: Future<Output = ()> + 'static,
 {
-    #[cfg(not(unix))]
-    let _ = local;
     let listener = match listener {
         Listener::Tcp(listener) => TcpListener::from_std(listener),
-        #[cfg(unix)]
         Listener::Unix(listener) => {
             let serve = move |io, caller, place| local(io, context.clone(), caller, place);
             return hold::spawn(accept(UnixListener::from_std(listener), info, serve));
@@ -589,7 +596,6 @@ impl Accept for TcpListener {
     }
 }
 
-#[cfg(unix)]
 impl Accept for UnixListener {
     type Io = UnixStream;
 

@@ -192,24 +192,16 @@ impl Shared {
         let [slow, failed] = self.kept.counts();
         [
             ("nereid_connections", "Open HTTP and gRPC connections", self.connections()),
-            (
-                "nereid_connections_max",
-                "Connections that may be open, by the descriptors of the process",
-                self.connections.max,
-            ),
+            ("nereid_connections_max", "Limit of nereid_connections", self.connections.max),
             (
                 "nereid_connections_closed_idle",
-                "Idle connections closed for lack of room or for their age",
+                "Idle connections that were closed because of their age, or to make room",
                 self.connections.closed_idle.load(Ordering::Relaxed),
             ),
             ("nereid_consoles", "Pages with the console that are open", self.consoles.load(Ordering::Acquire)),
-            ("nereid_consoles_max", "Pages with the console that may be open", CONSOLES_MAX as u64),
-            ("nereid_requests_kept", "Slow and failed inferences of which a record is kept", (slow + failed) as u64),
-            (
-                "nereid_requests_kept_max",
-                "Maximum of inferences of which a record is kept",
-                (WHY_SLOWEST_MAX + WHY_FAILED_MAX) as u64,
-            ),
+            ("nereid_consoles_max", "Limit of nereid_consoles", CONSOLES_MAX as u64),
+            ("nereid_requests_kept", "Records of slow and failed inferences", (slow + failed) as u64),
+            ("nereid_requests_kept_max", "Limit of nereid_requests_kept", (WHY_SLOWEST_MAX + WHY_FAILED_MAX) as u64),
         ]
     }
 

@@ -3,12 +3,9 @@
 use std::future::Future;
 use std::io::{ErrorKind, Result};
 use std::ops::Range;
-use std::task::{Context, Poll};
+use std::os::fd::AsFd;
+use std::task::{Context, Poll, ready};
 use tensor::RegionMemory;
-
-#[cfg(unix)]
-use std::{os::fd::AsFd, task::ready};
-#[cfg(unix)]
 use tokio::io::Interest;
 
 /// A connected socket.
@@ -42,7 +39,6 @@ pub trait Io: http2::Socket + 'static {
 macro_rules! io {
     ($socket:ty) => {
         impl Io for $socket {
-            #[cfg(unix)]
             const TAKES_REGIONS: bool = true;
 
             #[cfg(target_os = "linux")]
@@ -58,7 +54,6 @@ macro_rules! io {
                 std::future::pending().await
             }
 
-            #[cfg(unix)]
             fn poll_receive(
                 &mut self,
                 cx: &mut Context<'_>,
@@ -75,7 +70,6 @@ macro_rules! io {
                 }
             }
 
-            #[cfg(unix)]
             fn poll_send(
                 &mut self,
                 cx: &mut Context<'_>,
@@ -97,11 +91,9 @@ macro_rules! io {
 }
 
 /// The socket was not ready after all, or a signal came.
-#[cfg(unix)]
 fn has_to_wait(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 io!(tokio::net::TcpStream);
-#[cfg(unix)]
 io!(tokio::net::UnixStream);

@@ -92,7 +92,7 @@ impl Strays {
         };
         let (peer, more) = (shown(caller.peer), since(left_out));
         log::warn!(
-            "{peer} speaks TLS at {port}, which serves plain text; its connection is closed{more}. {flag}=true serves \
+            "{peer} uses TLS at {port}, which serves plain text; its connection is closed{more}. {flag}=true serves \
              TLS there"
         );
     }
@@ -105,8 +105,8 @@ impl Strays {
         let Some(left_out) = line.lock().take(Instant::now()) else { return };
         let (peer, more) = (shown(peer), since(left_out));
         log::warn!(
-            "{peer} speaks plain text at {port}, which serves TLS; its connection is closed{more}. Clients have to ask \
-             for TLS there: https://, or ssl=True of tritonclient"
+            "{peer} uses plain text at {port}, which serves TLS; its connection is closed{more}. Clients have to use \
+             TLS there: https://, or ssl=True of tritonclient"
         );
     }
 }
@@ -145,7 +145,7 @@ pub async fn end_at_tls<S: Io>(io: S, read: &[u8], strays: &Strays, refusal: Opt
     match refusal {
         Some(refusal) => end_with(io, refusal).await,
         None if is_http1(read) => {
-            end_with(io, &http1_refusal(&format!("{}, and this port speaks TLS", strays.at_grpc()))).await;
+            end_with(io, &http1_refusal(&format!("{}, and this port uses TLS", strays.at_grpc()))).await;
         }
         None => {}
     }

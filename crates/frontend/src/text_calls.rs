@@ -49,7 +49,7 @@ impl Endpoint for TextEndpoint {
 
     fn too_large(&self, exchange: &HttpExchange<'_>, bytes: u64) -> Reply {
         let checked = exchange.context.limits.check_json(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let error = checked.err().unwrap_or_else(|| Error::invalid("the request has a body that is not wanted"));
+        let error = checked.err().unwrap_or_else(|| Error::invalid("the request must not have a body"));
         TextError::of(error, FailureKind::TooLarge, None).reply()
     }
 
@@ -151,7 +151,7 @@ pub fn some(texts: Option<Texts>, field: &'static str) -> Result<Texts, FormErro
 /// The texts of a field that takes no token ids.
 pub fn some_texts(texts: Option<Texts>, field: &'static str) -> Result<Texts, FormError> {
     let texts = some(texts, field)?;
-    if texts.has_ids { Err(FormError::of(field, "expected texts, and not token ids")) } else { Ok(texts) }
+    if texts.has_ids { Err(FormError::of(field, "expected texts instead of token ids")) } else { Ok(texts) }
 }
 
 /// The model of a request.
@@ -208,7 +208,7 @@ pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Rol
     };
     if !roles.contains(&facts.role) {
         let (role, serves) = (facts.role.name(), served_by(facts.role));
-        return unfit(format!("model '{model}' has the role '{role}', for which there is {serves}"));
+        return unfit(format!("model '{model}' has the role '{role}', which {serves} serves"));
     }
     if version.signature.decoupled {
         return unfit(format!("model '{model}' is decoupled, and text endpoints need one response for each request"));

@@ -29,7 +29,7 @@ const SERVED: [&str; 6] =
 
 /// Text for a path of OpenAI's API that is not served.
 pub fn not_served(path: Option<&str>) -> Cow<'static, str> {
-    format!("{} is not served here; served are {}", path.unwrap_or("this path"), SERVED.join(", ")).into()
+    format!("{} is not supported; supported are {}", path.unwrap_or("this path"), SERVED.join(", ")).into()
 }
 
 /// Failure of a text endpoint.

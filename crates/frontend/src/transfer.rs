@@ -116,7 +116,7 @@ impl Transfer {
         }
         self.is_too_slow.set(true);
         match (&*self.http2.borrow(), delayed) {
-            (Some(http2), _) => http2.end("the client is too slow while connections or memory run short"),
+            (Some(http2), _) => http2.end("the client is too slow while connections or memory are short"),
             (None, Shortage::SlowBody) => {}
             (None, _) => return Verdict::Close(Some(delayed)),
         }

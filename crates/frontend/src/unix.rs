@@ -58,7 +58,7 @@ impl BoundSocketFile {
     /// Listens, with `count` listeners that share one queue.
     ///
     /// # Errors
-    /// Those of [`bind`] if another process replaced the file meanwhile.
+    /// UNAVAILABLE if another process replaced the file meanwhile.
     pub fn listen(self, count: usize) -> Result<(SocketFile, Vec<UnixListener>)> {
         let Self { path, socket, file } = self;
         let listening = || -> io::Result<Vec<UnixListener>> {
@@ -84,13 +84,13 @@ fn failed(path: &str, error: &io::Error) -> Error {
 /// Binds a socket to `path`. `mode` is the mode of the file.
 ///
 /// # Errors
-/// Those of [`bind_error`]; INVALID_ARG for a path that is too long.
+/// UNAVAILABLE if another process listens there; INVALID_ARG if the path is too long or cannot be bound.
 pub fn bind(path: &str, mode: u32) -> Result<BoundSocketFile> {
     let bytes = path.len();
     if bytes == 0 || bytes > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
         return Err(Error::invalid(format!(
-            "the path of a Unix socket has 1 to {SOCKET_PATH_BYTES_MAX} bytes, '{path}' has {bytes}: a shorter one, or \
-             one that is relative to the directory the server is started in, will do"
+            "the path of a Unix socket has 1 to {SOCKET_PATH_BYTES_MAX} bytes, '{path}' has {bytes}: use a shorter \
+             path, or one relative to the directory in which the server starts"
         )));
     }
     let text = path;
@@ -123,7 +123,7 @@ fn is_bound(path: &Path) -> bool {
 /// Removes the file of a socket that no process has.
 fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::other("there is a file of this name that is no socket"));
+        return Err(io::Error::other("a file of this name exists and is not a socket"));
     }
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // A blocking connect would wait for a server whose queue is full.

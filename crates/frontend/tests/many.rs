@@ -18,7 +18,7 @@ use std::time::Duration;
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 const WRONG_COUNT: &str = "generate expects model to produce exactly 1 response, use generate stream for model that \
 generates various number of responses";
-const OVERRUN: &str = "the request was cancelled because its responses are not read as fast as they come";
+const OVERRUN: &str = "the request was cancelled because its client reads responses too slowly";
 
 fn request(model: &str, id: &str, values: &[i32], wants_empty_final: bool) -> Bytes {
     let mut request = infer_request(model, id, values);

@@ -348,15 +348,15 @@ impl ExecutionState {
         let Limits { iterations_max, bytes_max } = self.limits;
         let (iterations, held) = (self.iterations(), self.held_bytes.saturating_add(bytes));
         let what = if iterations >= iterations_max {
-            format!("{iterations} of its answers are")
+            format!("{iterations} of its responses are")
         } else if iterations > 0 && held > bytes_max {
-            format!("{iterations} of its answers and the next one, {held} bytes, are")
+            format!("{iterations} of its responses and the next one, {held} bytes, are")
         } else {
             return Ok(());
         };
         Err(Error::exhausted(format!(
-            "model '{}' answers faster than the steps behind it can take: {what} waiting; at most {iterations_max} \
-             answers and {bytes_max} bytes may",
+            "model '{}' sends responses faster than the next steps process them: {what} waiting; at most \
+             {iterations_max} responses and {bytes_max} bytes may",
             step.model
         ))
         .by(Fault::Model)

@@ -441,7 +441,7 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
     }
     log.push(p.end("repeat"));
     let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it \
-                can take: 3 of its answers are waiting; at most 3 answers and 1048576 bytes may";
+                can take: 3 of its responses are waiting; at most 3 answers and 1048576 bytes may";
     assert_eq!(log, ["", "", "", text]);
 
     // Only kept tensors count; the first iteration may have any size.

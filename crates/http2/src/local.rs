@@ -25,7 +25,7 @@ pub struct BadFields;
 
 impl Peer {
     /// Begins a stream with a POST of `path`. Its fields may take `head_bytes_max` as HTTP/2 counts them; up to `room`
-    /// bytes of the response may wait to be taken. [`Field::Fixed`] is an index into `fixed`.
+    /// bytes of the response may wait to be taken. `Field::Fixed` is an index into `fixed`.
     ///
     /// # Errors
     /// [`BadFields`].

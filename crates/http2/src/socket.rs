@@ -52,7 +52,6 @@ fn read_available(
 }
 
 socket!(tokio::net::TcpStream);
-#[cfg(unix)]
 socket!(tokio::net::UnixStream);
 
 #[cfg(test)]

@@ -403,13 +403,13 @@ fn clients_that_exceed_a_timeout_are_closed_over_a_socket_too() {
         (Vec::new(), "no preface and SETTINGS in time"),
         (b"PRI * HTTP/2".to_vec(), "no preface and SETTINGS in time"),
         (hello(&[])[..33].to_vec(), "SETTINGS were not acknowledged in time"),
-        (hello(&[(1, 0, 1, &[0x83])]), "half a frame or header block, and not the rest in time"),
-        (hello(&[(1, 4, 1, &body), (0, 0, 1, &[1, 2, 3])]), "half a body, and nothing more in time"),
+        (hello(&[(1, 0, 1, &[0x83])]), "an incomplete frame or header block, without the rest in time"),
+        (hello(&[(1, 4, 1, &body), (0, 0, 1, &[1, 2, 3])]), "an incomplete body, without more data in time"),
         (
             [hello(&[(1, 4, 1, &body)]), vec![0, 1, 0, 0, 0, 0, 0, 0, 1, 7]].concat(),
-            "half a DATA frame, and not the rest in time",
+            "an incomplete DATA frame, without the rest in time",
         ),
-        (hello(&[(4, 0, 0, &zero), (1, 5, 1, &large)]), "no room for an answer in time"),
+        (hello(&[(4, 0, 0, &zero), (1, 5, 1, &large)]), "no room for a response in time"),
     ];
     for (bytes, expected) in cases {
         run(async move {

@@ -24,7 +24,7 @@ pub struct ClientCall {
     pub unsent: Bytes,
     /// Bytes that the server lets us send on this stream.
     pub window: i64,
-    /// Body of the answer, where somebody looks at it; of a stream what is incomplete.
+    /// Body of the response, where somebody looks at it; of a stream what is incomplete.
     pub answer: Vec<u8>,
     /// Bytes of the answer, and those that were not given back to the window of an open stream.
     pub received: u64,
@@ -56,8 +56,8 @@ impl ClientCall {
         let text = match self.status {
             Some(status) if !status.is_empty() => status,
             Some(_) => "the stream ended before its request".to_owned(),
-            None if self.http_status.is_empty() => "an answer without grpc-status".to_owned(),
-            None => format!("an answer with HTTP status {} and without grpc-status", self.http_status),
+            None if self.http_status.is_empty() => "a response without grpc-status".to_owned(),
+            None => format!("a response with HTTP status {} and without grpc-status", self.http_status),
         };
         Some((self.asked?, text))
     }

@@ -99,7 +99,7 @@ impl Worker {
                     run.count(due, |tally| tally.response(due, last, now));
                 }
                 News::Done { due, entry, answer } if run.plan.accepts(entry, answer) => run.done(due, Instant::now()),
-                News::Done { due, .. } => run.failed(due, "an answer differs from the expected one"),
+                News::Done { due, .. } => run.failed(due, "a response differs from the expected one"),
                 News::Failed { due, text } => run.failed(due, text),
             };
             let mut next = |cx: &mut Context<'_>| {

@@ -239,7 +239,7 @@ impl HttpClient {
             if head.body.is_over() {
                 match filled - from - taken {
                     0 => break,
-                    more => return Err(format!("{more} bytes behind a response").into()),
+                    more => return Err(format!("{more} bytes after a response").into()),
                 }
             }
             filled = 0;
@@ -292,7 +292,7 @@ pub async fn work(run: Rc<Measurement>, mut connection: HttpClient, mut pace: Pa
         };
         match watch.limit(connection.exchange(&mut each)).await {
             Some(Ok(Ok(()))) if run.plan.accepts(entry, &connection.answer) => run.done(due, connection.ended),
-            Some(Ok(Ok(()))) => run.failed(due, "an answer differs from the expected one"),
+            Some(Ok(Ok(()))) => run.failed(due, "a response differs from the expected one"),
             Some(Ok(Err(text))) => run.failed(due, &text),
             Some(Err(e)) => {
                 run.failed(due, &e.to_string());

@@ -21,7 +21,9 @@ pub fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, AnyError> {
     match bytes.first_chunk::<PREFIX_BYTES>() {
         None => Ok(None),
         Some(&[0, a, b, c, d]) => Ok(Some(u32::from_be_bytes([a, b, c, d]) as usize)),
-        Some([flag, ..]) => Err(format!("a message with the compression flag {flag}, and none was agreed on").into()),
+        Some([flag, ..]) => {
+            Err(format!("a message with the compression flag {flag}, but compression was not negotiated").into())
+        }
     }
 }
 
@@ -43,7 +45,7 @@ pub fn stream_response(message: &[u8]) -> Result<StreamResponse<'_>, AnyError> {
     fields(message, |field| {
         match field {
             (1, FieldValue::Bytes(text)) => {
-                found.error = std::str::from_utf8(text).unwrap_or("an error that is no text")
+                found.error = std::str::from_utf8(text).unwrap_or("an error that is not text")
             }
             // `infer_response`: outputs, their contents, parameters.
             (2, FieldValue::Bytes(response)) => fields(response, |field| {
@@ -89,7 +91,7 @@ fn fields<'a>(
     mut bytes: &'a [u8],
     mut each: impl FnMut((u64, FieldValue<'a>)) -> Result<(), AnyError>,
 ) -> Result<(), AnyError> {
-    let cut = || AnyError::from("a message that is no protobuf");
+    let cut = || AnyError::from("a message that is not protobuf");
     while !bytes.is_empty() {
         let key = varint(&mut bytes).ok_or_else(cut)?;
         let length = match key & 7 {

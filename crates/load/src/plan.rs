@@ -253,7 +253,7 @@ pub fn headers(text: &str) -> Result<Vec<(String, String)>, AnyError> {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic() && b != b':');
     let is_value = |value: &str| !value.bytes().any(|b| b < b' ' && b != b'\t' || b == 0x7f);
     match fields.iter().find(|(name, value)| !is_name(name) || !is_value(value)) {
-        Some((name, _)) => Err(format!("\"{}\" is no header field that can be sent", name.escape_debug()).into()),
+        Some((name, _)) => Err(format!("\"{}\" is not a valid header field", name.escape_debug()).into()),
         None => Ok(fields),
     }
 }
@@ -273,7 +273,7 @@ pub fn read_ring(mut file: Bytes) -> Result<Vec<Prepared>, AnyError> {
             return Err("a request is cut off".into());
         }
         if counter.is_some_and(|at| at.checked_add(8).is_none_or(|end| end > body)) {
-            return Err("a counter lies outside of its body".into());
+            return Err("a counter is outside of its body".into());
         }
         ring.push(Prepared { headers, body: file.split_to(body), tail: file.split_to(tail), counter_at: counter });
     }

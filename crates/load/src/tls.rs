@@ -100,7 +100,7 @@ fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> std::result::Result<Ver
         named.or(found.map(|path| (*path).to_owned()))
     };
     let path = tls.ca.clone().or_else(of_system);
-    let path = path.ok_or("this system has no file of certificates where others have it: name one as tls.ca")?;
+    let path = path.ok_or("this system has no file of certificates in the usual locations: name one as tls.ca")?;
     let (known, mut roots) = (certificates(&path)?, RootCertStore::empty());
     if roots.add_parsable_certificates(known.iter().cloned()).0 == 0 {
         return Err(format!("{path} has no certificate of an authority: name one as tls.ca").into());
@@ -153,7 +153,7 @@ fn server_name(host: &str) -> std::result::Result<ServerName<'static>, AnyError>
         _ => host,
     };
     let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok(ServerName::try_from(name).map_err(|_| format!("\"{host}\" is no name that a certificate can have"))?)
+    Ok(ServerName::try_from(name).map_err(|_| format!("\"{host}\" is not a valid name for a certificate"))?)
 }
 
 fn connector(tls: &Tls, protocol: Protocol) -> std::result::Result<TlsConnector, AnyError> {

@@ -96,7 +96,7 @@ fn no_more_streams_are_open_than_the_server_allows() {
 #[test]
 fn what_differs_and_what_fails_is_an_error() {
     let other = Plan { expected: Bytes::from_static(b"other"), ..plan(10, 1, 2, 20) };
-    check(USUAL, other, (0, 20, "an answer differs from the expected one"));
+    check(USUAL, other, (0, 20, "a response differs from the expected one"));
     check(Behaviour { status: "5", ..USUAL }, plan(10, 1, 2, 20), (0, 20, "grpc-status 5 so it is"));
 }
 
@@ -113,7 +113,7 @@ fn a_ring_is_sent_in_turn_and_each_answer_is_looked_at() {
     let verified = |ring| Plan { verify: true, expected: Bytes::new(), ring, ..plan(0, 2, 3, 100) };
     check(USUAL, verified(ring.clone()), (100, 0, ""));
     let wrong = ring.into_iter().map(|r| Prepared { tail: Bytes::from_static(b"other"), ..r }).collect();
-    check(USUAL, verified(wrong), (0, 100, "an answer differs from the expected one"));
+    check(USUAL, verified(wrong), (0, 100, "a response differs from the expected one"));
 }
 
 #[test]

@@ -97,13 +97,13 @@ impl fmt::Display for Short {
             ),
             Self::Now { limit, other: 0 } => write!(
                 f,
-                "the server is short of memory: requests and answers in flight hold what --memory-limit \
-                 allows, {limit} bytes; try again later"
+                "the server is short of memory: requests and responses in flight use all of --memory-limit, {limit} \
+                 bytes; try again later"
             ),
             Self::Now { limit, other } => write!(
                 f,
-                "the server is short of memory: requests and answers in flight hold what --memory-limit allows, \
-                 {limit} bytes, of which models and the rest of the container use {other}; try again later"
+                "the server is short of memory: requests and responses in flight use all of --memory-limit, {limit} \
+                 bytes, of which models and the rest of the container use {other}; try again later"
             ),
         }
     }

@@ -137,11 +137,11 @@ impl Ledger {
         let counters = host.counters();
         let used: usize = counters.used_bytes.iter().sum();
         if !matches!(charged, Some(Err(Short::Now { .. }))) {
-            log::debug!("{what} needs more of the host than there may ever be");
+            log::debug!("{what} needs more memory of the host than the limits permit");
         }
         Err(Error::environment(format!(
-            "{what} does not fit: it needs {bytes} bytes of the host, where requests and models hold {used} of the \
-             {} bytes of --memory-limit, and an eighth is left to small requests",
+            "{what} does not fit: it needs {bytes} bytes of the host, where requests and models hold {used} of the {} \
+             bytes of --memory-limit, and an eighth is reserved for small requests",
             counters.limit_bytes
         )))
     }
@@ -149,7 +149,7 @@ impl Ledger {
     fn promise(&self, what: &str, device: u32, bytes: u64) -> Result<()> {
         let MemoryInfo { free, total } = (self.0.measure)(device).map_err(|e| {
             Error::environment(format!(
-                "{what} cannot be loaded: device {device} does not say what memory it has: {}",
+                "{what} cannot be loaded: device {device} does not report its memory: {}",
                 e.message()
             ))
         })?;
@@ -162,9 +162,9 @@ impl Ledger {
             && loading.checked_add(bytes).is_some_and(|sum| sum <= free);
         if !fits {
             return Err(Error::environment(format!(
-                "{what} does not fit: it needs {bytes} bytes of device {device}, which has {free} of its {total} bytes \
-                 free; models that are loaded need {promised} of the {limit} bytes that models may need, and \
-                 {loading} bytes of these are being loaded"
+                "{what} does not fit: it needs {bytes} bytes of device {device}, which has {free} of its {total} \
+                 bytes free; loaded models need {promised} of the {limit} bytes that models may use, {loading} bytes \
+                 of them for models that are being loaded"
             )));
         }
         row.promised += bytes;
@@ -305,13 +305,13 @@ mod tests {
         assert_eq!(
             refused(ledger.admit("b", &[need(host, 4001)])),
             "Unavailable: b does not fit: it needs 4001 bytes of the host, where requests and models hold 3000 of the \
-             8000 bytes of --memory-limit, and an eighth is left to small requests"
+             8000 bytes of --memory-limit, and an eighth is reserved for small requests"
         );
         assert!(refused(ledger.admit("b", &[need(host, u64::MAX)])).contains("needs 18446744073709551615 bytes"));
         assert!(refused(ledger.admit("b", &[need(device, u64::MAX), need(device, 2)])).contains("does not fit"));
         assert!(
             refused(ledger.admit("b", &[need(MemoryLocation::Device(2), 1)]))
-                .contains("device 2 does not say what memory it has: there is none")
+                .contains("device 2 does not report its memory: there is none")
         );
         drop(first);
         assert!(ledger.devices().iter().all(|row| row.promised_bytes == 0));

@@ -32,7 +32,6 @@ mod slab;
 #[cfg(test)]
 mod testing;
 pub mod thread;
-#[cfg(unix)]
 pub mod transfer;
 pub mod yielding;
 

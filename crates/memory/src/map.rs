@@ -26,7 +26,7 @@ const PAGE_BYTES: u64 = 4096;
 pub(crate) enum MapError {
     /// No object has this key, or the key is not allowed.
     Open,
-    /// The path is no regular file, or the file is empty.
+    /// The path is not a regular file, or the file is empty.
     NotAFile,
     /// The window ends after the end of the object.
     Bounds,

@@ -30,7 +30,7 @@ impl Memfd {
     /// `len` bytes of zeros, which take memory as they are written.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn new(len: usize) -> io::Result<Self> {
         let size = libc::off_t::try_from(len.max(1)).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
         // SAFETY: a constant, NUL-terminated name, which only /proc shows.

@@ -323,7 +323,7 @@ impl RegionRegistry {
     /// Returns a pinned window of `byte_size` bytes at `offset`, relative to the registered offset.
     ///
     /// # Errors
-    /// Those of memory.md 1.7 in their order; `Invalid shared memory region` if its owner has truncated the file.
+    /// The texts of memory.md 1.7 in their order; `Invalid shared memory region` if its owner has truncated the file.
     pub fn resolve(&self, name: &str, offset: u64, byte_size: u64) -> Result<RegionRef> {
         let mut map = self.shared.regions.lock();
         let Some(entry) = map.by_name.get_mut(name) else {
@@ -423,7 +423,7 @@ impl Window {
     fn imported(&self) -> Result<&Imported> {
         match &self.region.memory {
             Backing::Device(memory) => Ok(memory),
-            Backing::Mapped(_) => Err(Error::internal("a mapped region was taken for memory of a device")),
+            Backing::Mapped(_) => Err(Error::internal("a mapped region was used as memory of a device")),
         }
     }
 }

@@ -49,7 +49,7 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
         body();
     };
     let job = ThreadRequest { name: name.into(), body: Box::new(body), made: send };
-    let refused = || io::Error::other("no thread that makes threads");
+    let refused = || io::Error::other("the thread that starts threads has ended");
     maker().and_then(|maker| maker.lock().send(job).ok()).ok_or_else(refused)?;
     made.recv().unwrap_or_else(|_| Err(refused()))
 }

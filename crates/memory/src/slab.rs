@@ -101,7 +101,7 @@ impl SlabPool {
     /// Returns a buffer of `len` bytes with unspecified, but initialised contents.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if `len` exceeds the memory of the machine or the control group, or the system refuses it.
+    /// RESOURCE_EXHAUSTED if `len` exceeds the memory of the machine or the control group, or the system has none left.
     pub fn get(&self, len: usize) -> Result<SlabMut> {
         let most = machine::memory_bytes();
         if len as u64 > most {
@@ -120,14 +120,14 @@ impl SlabPool {
     pub fn reserve(&self, len: usize) -> Result<SlabMut> {
         // Beyond the kernel's limit on mappings every allocation of the process would fail, malloc's too.
         let slab = if Block::count() < MAPPINGS_MAX { self.take_or_map(len) } else { None };
-        slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory to give")))
+        slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory left")))
     }
 
     /// Like [`Self::get`], in pinned memory (`--pinned-memory-pool-byte-size`). If there is none, returns ordinary
     /// memory, which is slower, and warns once.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// RESOURCE_EXHAUSTED if `len` exceeds the memory of the machine or the control group, or the system has none left.
     pub fn pinned(&self, len: usize) -> Result<SlabMut> {
         match Self::only_pinned(len) {
             Ok(slab) => Ok(slab),
@@ -156,7 +156,7 @@ impl SlabPool {
     /// Memory of the global pool for the output of a parser or printer; see `tensor::allowance`.
     ///
     /// # Errors
-    /// As [`Self::reserve`].
+    /// RESOURCE_EXHAUSTED if no address space is left beyond the reserve of `room`, or there are too many mappings.
     pub fn lend(len: usize) -> Result<Box<dyn Lent>> {
         Ok(Box::new(Self::global().reserve(len)?))
     }
@@ -184,7 +184,8 @@ impl SlabPool {
     /// A slab filled with `contents`.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// RESOURCE_EXHAUSTED if the length exceeds the memory of the machine or the control group, or the system has none
+    /// left.
     pub fn copy_of(&self, contents: &[u8]) -> Result<SlabMut> {
         let mut slab = self.get(contents.len())?;
         slab.copy_from_slice(contents);

@@ -10,7 +10,7 @@ use tensor::RegionMemory;
 /// Reads what has arrived, at most the bytes of `range`, into that part of a region in host memory.
 ///
 /// # Errors
-/// Those of the system; `InvalidInput` for a range outside of the region or on a device.
+/// The error of the system call; `InvalidInput` for a range outside of the region or on a device.
 pub fn receive(socket: BorrowedFd<'_>, region: &dyn RegionMemory, range: Range<usize>) -> io::Result<usize> {
     let part = vector(region, &range)?;
     // SAFETY: the range was checked, and the region is mapped for writes while it is borrowed. Only the kernel writes
@@ -22,7 +22,7 @@ pub fn receive(socket: BorrowedFd<'_>, region: &dyn RegionMemory, range: Range<u
 /// Writes `front` and then the bytes of `range` of a region in host memory, as many as the socket takes.
 ///
 /// # Errors
-/// As [`receive`].
+/// The error of the system call; `InvalidInput` for a range outside of the region or on a device.
 pub fn send(socket: BorrowedFd<'_>, front: &[u8], region: &dyn RegionMemory, range: Range<usize>) -> io::Result<usize> {
     let parts =
         [libc::iovec { iov_base: front.as_ptr().cast_mut().cast(), iov_len: front.len() }, vector(region, &range)?];

@@ -37,6 +37,12 @@ pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
     }
 }
 
+impl From<engine::VersionRow> for js::VersionRow {
+    fn from((model, version, state, reason): engine::VersionRow) -> Self {
+        Self { model, version, state: state.name(), reason }
+    }
+}
+
 impl From<engine::Duration> for js::Duration {
     fn from(d: engine::Duration) -> Self {
         Self { count: d.count, ns: d.ns }

@@ -126,7 +126,7 @@ fn take(parts: &[Bytes], to: Option<Buffer>) -> Result<()> {
     let Some(mut to) = to else { return Ok(()) };
     let bytes = parts.iter().map(Bytes::len).sum::<usize>();
     if to.len() != bytes {
-        return Err(Error::invalid(format!("a buffer of {} bytes is no place for a body of {bytes}", to.len())));
+        return Err(Error::invalid(format!("a buffer of {} bytes is too small for a body of {bytes}", to.len())));
     }
     let mut rest = &mut to[..];
     for part in parts {

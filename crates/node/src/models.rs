@@ -84,7 +84,8 @@ impl NativeCore {
         self.server.engine().set_model_known(&name, known);
     }
 
-    /// Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`.
+    /// Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`, unless the
+    /// version has a newer state.
     #[napi]
     pub fn retire_model(
         &self,
@@ -102,11 +103,10 @@ impl NativeCore {
         Ok(())
     }
 
-    /// READY versions that cannot be used right now, and why.
+    /// All versions that were ever attempted, of one model or of all; those of one model ascending.
     #[napi]
-    pub fn unready(&self) -> Vec<js::Unready> {
-        let of = |(model, version, reason)| js::Unready { model, version, reason };
-        self.server.engine().unready().into_iter().map(of).collect()
+    pub fn versions(&self, model: Option<String>) -> Vec<js::VersionRow> {
+        self.server.engine().versions(model.as_deref()).into_iter().map(Into::into).collect()
     }
 
     /// The body of the corresponding HTTP response, JSON text.

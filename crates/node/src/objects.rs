@@ -107,12 +107,15 @@ pub struct PublishSpec {
     pub platform: String,
 }
 
-/// A READY version that cannot be used right now, for example because its process died.
+/// State of a version in the table of models.
 #[napi(object, object_from_js = false)]
-pub struct Unready {
+pub struct VersionRow {
     /// Name of the model; `<namespace>/<name>` if repositories are namespaces.
     pub model: String,
     pub version: i64,
+    #[napi(ts_type = "VersionState")]
+    pub state: &'static str,
+    /// Why it does not serve, or why a READY version cannot be used right now, for example because its process died.
     pub reason: String,
 }
 

@@ -61,7 +61,7 @@ impl Pull {
         if self.state.lock().call.replace(call).is_some() {
             return self
                 .settler
-                .settle(call, Err(Error::internal("the responses of a request were asked for twice at once")));
+                .settle(call, Err(Error::internal("the responses of a request were requested twice at once")));
         }
         self.deliver();
     }

@@ -209,7 +209,7 @@ impl NativeRunner {
 /// An array buffer over a part of a segment, which keeps the segment.
 fn shared(env: &Env, region: Option<RegionRef>, offset: usize, bytes: usize) -> Result<ArrayBuffer<'_>> {
     let region = region.filter(|region| bytes > 0 && offset + bytes <= region.len());
-    let missing = || thrown(&Error::internal("a frame names memory that there is not"));
+    let missing = || thrown(&Error::internal("a frame names memory that does not exist"));
     let region = region.ok_or_else(missing)?;
     let Base::Host(base) = region.base() else { return Err(missing()) };
     // SAFETY: `offset + bytes` lies in the region, whose memory stays valid for reads and writes while the value lives;

@@ -155,7 +155,7 @@ impl Mapping<'_> {
 /// (P-111).
 ///
 /// # Errors
-/// As `http::encode_infer`.
+/// INVALID_ARG for FP16 and BF16; INTERNAL for contents that do not match their shape.
 // Uses two buffers: the values in the order of the response, and the text in the order of the names.
 pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Result<Bytes> {
     let (id, model_name, model_version) =

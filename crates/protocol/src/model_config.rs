@@ -9,7 +9,7 @@ impl ModelConfig {
     /// compiled here and not again in each crate that needs it.
     ///
     /// # Errors
-    /// INTERNAL if this is no message `ModelConfig`.
+    /// INTERNAL if the bytes are not a message `ModelConfig`.
     pub fn parse(encoded: &bytes::Bytes) -> Result<Self> {
         let invalid = |e| Error::internal(format!("the encoded configuration of the model cannot be decoded: {e}"));
         Self::decode(encoded.clone()).map_err(invalid)

@@ -1,7 +1,7 @@
 //! Decides which waiting requests of one model run together, and when. Pure: no clock, no threads, no I/O; time is an
 //! argument, so every schedule can be replayed.
 //!
-//! The caller owns the instances. It calls [`Scheduler::push`] for every request, [`Scheduler::step`] after every push,
+//! The caller owns the instances. It calls `push` for every request, [`Scheduler::step`] after every push,
 //! completion, timer and cancellation until it returns no [`NextBatch::Run`], and [`Scheduler::observe`] after every
 //! execution.
 //!

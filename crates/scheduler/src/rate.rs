@@ -13,8 +13,8 @@
 //! An instance that needs none of the resources that earlier ones wait for is not delayed by them.
 //!
 //! Triton counts all executions since the load, so an instance that was idle, or is loaded last, goes first until it
-//! has caught up, which may take a day. Here it starts from the last grant of the resources it needs ([`Pool::floor`]).
-//! There is no difference between instances that are loaded together and kept busy.
+//! has caught up, which may take a day. Here it starts from the last grant of the resources it needs
+//! (`ResourcePool::floor`). There is no difference between instances that are loaded together and kept busy.
 //!
 //! Invariants: executing instances never take more than the capacity (after the capacity shrank, nothing is granted
 //! until they fit again); an instance waits only for resources that are short or shared with an earlier one.

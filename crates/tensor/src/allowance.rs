@@ -87,7 +87,7 @@ impl Buffer {
     /// Allocates a buffer of `len` bytes.
     ///
     /// # Errors
-    /// As [`reserve`].
+    /// RESOURCE_EXHAUSTED when the thread may not have more memory, or the system has none left.
     pub fn new(len: usize) -> Result<Self> {
         ask(len)?;
         if let Some(lend) = lender(len) {
@@ -121,7 +121,7 @@ impl Buffer {
 /// Makes room for `more` bytes at the end of `buffer`, which at least doubles when it grows.
 ///
 /// # Errors
-/// Those of [`ask`]; RESOURCE_EXHAUSTED when the system has no memory.
+/// RESOURCE_EXHAUSTED when the thread may not have more memory, or the system has none left.
 #[inline]
 pub fn reserve(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     if buffer.capacity() - buffer.len() >= more { Ok(()) } else { grow(buffer, more) }
@@ -135,7 +135,7 @@ fn grow(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
 /// Makes room for exactly `more` bytes, for callers that choose their own growth steps.
 ///
 /// # Errors
-/// As [`reserve`].
+/// RESOURCE_EXHAUSTED when the thread may not have more memory, or the system has none left.
 pub fn grow_by(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     ask(more)?;
     allocate(buffer, more)
@@ -165,7 +165,7 @@ fn allocate(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     if is_reserved {
         return Ok(());
     }
-    Err(Error::exhausted(format!("cannot allocate {more} bytes: the system has no memory to give")))
+    Err(Error::exhausted(format!("cannot allocate {more} bytes: the system has no memory left")))
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ impl Data {
     /// Reads the `N` bytes at `offset`, each once.
     ///
     /// # Errors
-    /// As `copy_to`.
+    /// INTERNAL when the contents end before `offset + to.len()`: a bug of the caller, which checks sizes.
     pub fn read_at<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
         match self {
             Self::Bytes(bytes) => {
@@ -111,7 +111,7 @@ impl Data {
     /// The contents in host memory: shared if they are there already, otherwise copied.
     ///
     /// # Errors
-    /// As `to_vec`.
+    /// INTERNAL when the driver of a device fails.
     pub fn to_bytes(&self) -> Result<Bytes> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.clone()),
@@ -121,10 +121,7 @@ impl Data {
 
     #[cold]
     fn outside(&self, offset: usize, len: usize) -> Error {
-        Error::internal(format!(
-            "{len} bytes at offset {offset} do not lie inside the {} bytes of a tensor",
-            self.len()
-        ))
+        Error::internal(format!("{len} bytes at offset {offset} are not inside the {} bytes of a tensor", self.len()))
     }
 }
 

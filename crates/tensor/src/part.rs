@@ -32,7 +32,7 @@ pub fn part(whole: &RegionRef, start: usize, len: usize) -> Result<RegionRef> {
     }
     if start.checked_add(len).is_none_or(|end| end > whole.len()) {
         return Err(Error::internal(format!(
-            "{len} bytes at offset {start} do not lie inside the {} bytes of '{}'",
+            "{len} bytes at offset {start} are not inside the {} bytes of '{}'",
             whole.len(),
             whole.region_name()
         )));

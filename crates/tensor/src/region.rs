@@ -90,7 +90,7 @@ pub trait DeviceMemory: Send + Sync {
     /// Copies `from` to `offset`; when it returns, other processes see the bytes.
     ///
     /// # Errors
-    /// As `read`.
+    /// INTERNAL, with the error of the driver.
     fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
     /// The export of these bytes to another process; `None` if it is impossible. All earlier writes are complete.
     fn exported(&self) -> Option<Exported> {
@@ -157,7 +157,7 @@ impl dyn RegionMemory + '_ {
     /// Copies `from` to `offset`.
     ///
     /// # Errors
-    /// As `copy_to`.
+    /// INTERNAL when the part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn copy_from(&self, offset: usize, from: &[u8]) -> Result<()> {
         match self.at(offset, from.len())? {
             Range::Device(memory, at) => memory.write(at, from),
@@ -174,7 +174,7 @@ impl dyn RegionMemory + '_ {
     /// and at different addresses: the result is as if all bytes were read before the first was written.
     ///
     /// # Errors
-    /// As `copy_to`, for either side.
+    /// INTERNAL when either part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn copy_from_region(
         &self,
         offset: usize,
@@ -209,19 +209,11 @@ impl dyn RegionMemory + '_ {
         Ok(())
     }
 
-    /// Copies `len` bytes from `from` to `to` within this part; the ranges may overlap.
-    ///
-    /// # Errors
-    /// As `copy_to`.
-    pub fn copy_within(&self, from: usize, to: usize, len: usize) -> Result<()> {
-        self.copy_from_region(to, self, from, len)
-    }
-
     /// Reads the `N` bytes at `offset`, each exactly once, so that decisions about the value hold even if the client
     /// writes to the region.
     ///
     /// # Errors
-    /// As `copy_to`.
+    /// INTERNAL when the part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn read_at<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
         match self.at(offset, N)? {
             // SAFETY: `at` checked `N` bytes; a byte has no alignment.
@@ -233,18 +225,10 @@ impl dyn RegionMemory + '_ {
         }
     }
 
-    /// Reads the little-endian number at `offset` once.
-    ///
-    /// # Errors
-    /// As `copy_to`.
-    pub fn read_u32_at(&self, offset: usize) -> Result<u32> {
-        self.read_at(offset).map(u32::from_le_bytes)
-    }
-
     /// Writes `byte` to `len` bytes from `offset` on.
     ///
     /// # Errors
-    /// As `copy_to`.
+    /// INTERNAL when the part ends too early, a bug of the caller, or the driver of a device fails.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<()> {
         match self.at(offset, len)? {
             // SAFETY: `at` checked `len` bytes; they are writable by the trait's contract.
@@ -282,7 +266,7 @@ impl dyn RegionMemory + '_ {
     #[cold]
     fn outside(&self, offset: usize, len: usize) -> Error {
         Error::internal(format!(
-            "{len} bytes at offset {offset} do not lie inside the {} bytes wanted of shared memory region '{}'",
+            "{len} bytes at offset {offset} are not inside the {} bytes wanted of shared memory region '{}'",
             self.len(),
             self.region_name()
         ))
@@ -364,7 +348,7 @@ pub(crate) mod tests {
         assert_eq!(&two, b"bc");
         assert_eq!(r.read_at::<3>(3).expect("inside"), *b"abc");
         r.copy_from(1, &0x0403_0201u32.to_le_bytes()).expect("inside");
-        assert_eq!(r.read_u32_at(1).expect("unaligned is fine"), 0x0403_0201);
+        assert_eq!(r.read_at(1).map(u32::from_le_bytes).expect("unaligned is fine"), 0x0403_0201);
         r.copy_to(10, &mut []).expect("an empty range at the end is inside");
     }
 
@@ -377,15 +361,15 @@ pub(crate) mod tests {
         check(r.copy_from(4, b"x"));
         check(r.copy_from(usize::MAX, b"x"));
         check(r.fill(0, 5, 0));
-        check(r.copy_within(0, 1, 4));
-        check(r.copy_within(1, 0, 4));
+        check(r.copy_from_region(1, &*r, 0, 4));
+        check(r.copy_from_region(0, &*r, 1, 4));
         check(r.copy_from_region(0, &whole, 0, 5));
         check(r.copy_from_region(0, &whole, 8, 3));
-        check(r.read_u32_at(1).map(drop));
+        check(r.read_at(1).map(u32::from_le_bytes).map(drop));
         check(r.read_at::<1>(usize::MAX).map(drop));
         assert_eq!(bytes(&whole), [5; 10]);
         let text = "4 bytes at offset 1 do not lie inside the 4 bytes wanted of shared memory region 'heap'";
-        assert_eq!(r.read_u32_at(1).err(), Some(Error::internal(text)));
+        assert_eq!(r.read_at(1).map(u32::from_le_bytes).err(), Some(Error::internal(text)));
     }
 
     #[test]
@@ -395,7 +379,7 @@ pub(crate) mod tests {
             let mut expected = all.clone();
             expected.copy_within(from..from + len, to);
             let r = Heap::new(&all).part(0, 100);
-            r.copy_within(from, to, len).expect("inside");
+            r.copy_from_region(to, &*r, from, len).expect("inside");
             assert_eq!(bytes(&*r), expected, "within: {from} to {to}");
             let whole = Heap::new(&all);
             let (source, target) = (whole.part(from, len), whole.part(to, len));

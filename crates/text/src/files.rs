@@ -23,7 +23,7 @@ pub(crate) fn read(folder: &Path, name: &str, bytes_max: u64) -> Result<Option<V
     };
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() {
-        return Err(Error::invalid(format!("{} is no file", path.display())));
+        return Err(Error::invalid(format!("{} is not a file", path.display())));
     }
     if about.len() > bytes_max {
         let (path, bytes) = (path.display(), about.len());

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use tensor::{Error, Result};
 
-/// The facts of a folder. What a configuration names by [`Overrides`] wins over files.
+/// The facts of a folder. What a configuration names in its parameters wins over files.
 #[derive(Debug, Clone)]
 pub struct Folder {
     /// The role.
@@ -331,11 +331,13 @@ impl Config {
         }
         let problem = self.problem_type.as_deref();
         let activation = match (role, problem) {
-            (Role::Rerank, _) => return Ok((Activation::Sigmoid, "no file says so: usual for one label".into())),
+            (Role::Rerank, _) => {
+                return Ok((Activation::Sigmoid, "no file sets it: usual for one label".into()));
+            }
             (_, Some("multi_label_classification")) => Activation::Sigmoid,
             (_, Some("regression")) => Activation::None,
             (_, Some(_)) => Activation::Softmax,
-            (_, None) => return Ok((Activation::Softmax, "no file says so: usual for several labels".into())),
+            (_, None) => return Ok((Activation::Softmax, "no file sets it: usual for several labels".into())),
         };
         Ok((activation, format!("{CONFIG}: problem_type")))
     }
@@ -389,7 +391,7 @@ impl Sentences {
                 _ => {}
             }
         }
-        (Dimensions::Fixed, "no file says that the model was trained for others".into())
+        (Dimensions::Fixed, "no file declares others that the model was trained for".into())
     }
 }
 
@@ -427,7 +429,7 @@ fn length(folder: &Path, config: &Config, tokenizer: &TokenizerLimits) -> Result
     Ok(match (found, of_model) {
         (Some(found), Some(of_model)) if found.0 > of_model.0 => of_model,
         (found, of_model) => {
-            found.or(of_model).unwrap_or_else(|| (TOKENS_MAX_DEFAULT, "no file says so: that of BERT".into()))
+            found.or(of_model).unwrap_or_else(|| (TOKENS_MAX_DEFAULT, "no file sets it: that of BERT".into()))
         }
     })
 }
@@ -464,7 +466,7 @@ impl Modules {
         let invalid = |why: String| files::invalid(folder, MODULES, why);
         for Module { path, r#type } in all {
             if !is_inside(Path::new(&path)) {
-                return Err(invalid(format!("the path {path:?} leads out of the folder")));
+                return Err(invalid(format!("the path {path:?} is outside of the folder")));
             }
             match r#type.rsplit('.').next().unwrap_or_default() {
                 "Transformer" if path.is_empty() => {}
@@ -508,7 +510,7 @@ impl Modules {
             Err(files::invalid(folder, file, why))
         };
         let (key, mode) = match modes[..] {
-            [] => return Ok((Pooling::Mean, format!("{file}: no mode is set, and the mean is usual"))),
+            [] => return Ok((Pooling::Mean, format!("{file}: no mode is set; the mean is the default"))),
             [one] => one,
             _ => return unsupported(&modes.iter().map(|(_, mode)| *mode).collect::<Vec<_>>().join(" with ")),
         };

@@ -69,7 +69,7 @@ pub fn decode(of: TokenIds, ids: &[u32]) -> Result<String> {
     let mut bytes = Vec::with_capacity(ids.len().min(TEXT_BYTES_MAX / 4) * 4);
     for id in ids {
         let token = ranks.token(*id).ok_or_else(|| {
-            Error::invalid(format!("token id {id} is none of {}, which the alias declares", of.name()))
+            Error::invalid(format!("token id {id} is not in {}, the tokenizer that the alias declares", of.name()))
         })?;
         bytes.extend_from_slice(token);
         if bytes.len() > TEXT_BYTES_MAX {

@@ -92,7 +92,7 @@ fn a_folder_without_modules_pools_as_sentence_transformers_does() {
     assert_eq!(guess(&facts, overrides::ROLE), ("embed", "no file names a role"));
     assert!(guess(&facts, overrides::POOLING).1.starts_with("no modules.json"));
     assert!(guess(&facts, overrides::NORMALIZE).1.starts_with("no modules.json"));
-    assert_eq!(guess(&facts, overrides::MAX_LENGTH), ("512", "no file says so: that of BERT"));
+    assert_eq!(guess(&facts, overrides::MAX_LENGTH), ("512", "no file sets it: that of BERT"));
     assert_eq!(guess(&facts, overrides::PROMPT), ("", "no file names one"));
 }
 
@@ -227,7 +227,7 @@ fn the_length_is_the_first_that_a_file_names_and_fits_the_model() {
         json!({ "model_max_length": 0 }),
         None,
         512,
-        "no file says so: that of BERT",
+        "no file sets it: that of BERT",
     );
 }
 

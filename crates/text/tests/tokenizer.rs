@@ -320,7 +320,7 @@ fn a_regular_expression_that_takes_too_long_fails_its_request() {
     file["normalizer"] = json!({ "type": "Sequence", "normalizers": [
         { "type": "Replace", "pattern": { "Regex": "(a+)+(?!b)" }, "content": "" }
     ] });
-    refuses(&folder(&file), Code::InvalidArg, &["of a normalizer looks around or refers back"]);
+    refuses(&folder(&file), Code::InvalidArg, &["of a normalizer uses lookaround or backreferences"]);
 }
 
 #[test]

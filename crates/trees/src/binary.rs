@@ -34,7 +34,9 @@ impl<'a> Bytes<'a> {
         let left = self.file.len().saturating_sub(self.at);
         let length = count.checked_mul(size).and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= left);
         let Some(length) = length else {
-            return Err(self.error(format_args!("{count} × {size} bytes are announced, and the file has {left} more")));
+            return Err(
+                self.error(format_args!("{count} × {size} bytes are announced, but the file has only {left} more"))
+            );
         };
         let taken = self.file.get(self.at..self.at + length).unwrap_or_default();
         self.at += length;
@@ -43,7 +45,7 @@ impl<'a> Bytes<'a> {
 
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let taken = self.take(1, N as u64)?;
-        taken.try_into().map_err(|_| self.error("the file ends"))
+        taken.try_into().map_err(|_| self.error("the file ends too early"))
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8> {

@@ -281,7 +281,7 @@ impl Forest {
         let ModelFacts { is_multiclass, base, transform, precision, .. } = facts;
         let limited = |what: &str, n: u64, most: u32| match u32::try_from(n) {
             Ok(n) if (1..=most).contains(&n) => Ok(n),
-            _ => Err(Error::invalid(format!("the model has {n} {what}, it may have 1 to {most}"))),
+            _ => Err(Error::invalid(format!("the model has {n} {what}: 1 to {most} are supported"))),
         };
         if self.trees.is_empty() {
             return Err(Error::invalid("the model has no trees"));
@@ -290,11 +290,11 @@ impl Forest {
         let outputs = limited("classes or targets", facts.outputs, OUTPUTS_MAX)?;
         if self.features_used > features {
             let last = self.features_used - 1;
-            return Err(Error::invalid(format!("a tree uses feature {last}, and the model says it has {features}")));
+            return Err(Error::invalid(format!("a tree uses feature {last}, but the model declares {features}")));
         }
         if let Some((i, tree)) = self.trees.iter().enumerate().find(|(_, t)| t.output >= outputs) {
             let output = tree.output;
-            return Err(Error::invalid(format!("tree {i} is for class {output}, and the model says it has {outputs}")));
+            return Err(Error::invalid(format!("tree {i} is for class {output}, but the model declares {outputs}")));
         }
         let width = self.leaf_width;
         if width > 1 && width != outputs as usize {

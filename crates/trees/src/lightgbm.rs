@@ -273,8 +273,8 @@ fn transform(head: &Section<'_>) -> Result<Transform> {
             return Err(within(
                 format_args!("line {}", head.line),
                 unsupported(format!(
-                    "what predictions are of the objective '{other}' is not known. Train with another, or convert the \
-                     model to ONNX"
+                    "the meaning of predictions of the objective '{other}' is unknown. Train with another, or convert \
+                     the model to ONNX"
                 )),
             ));
         }

@@ -19,7 +19,7 @@ impl Unused {
     /// Assigns this number of items to a node.
     pub(crate) fn take(&self, count: usize) -> Result<()> {
         let left = self.left.get().checked_sub(count);
-        let shared = || Error::invalid(format!("its {} are also those of another node", self.what));
+        let shared = || Error::invalid(format!("its {} also belong to another node", self.what));
         self.left.set(left.ok_or_else(shared)?);
         Ok(())
     }

@@ -102,7 +102,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
         "exponential_standard_ratio" => Transform::ExponentialRatio { ratio },
         "logarithm_one_plus_exp" => Transform::Softplus,
         "softmax" => Transform::Softmax,
-        other => return Err(unsupported(format!("the postprocessor '{other}' is not known"))),
+        other => return Err(unsupported(format!("the postprocessor '{other}' is unknown"))),
     };
     let unsigned = |n: i32| u64::try_from(n).unwrap_or(0);
     let (features, outputs, is_multiclass) = (unsigned(features), unsigned(outputs), task == MULTICLASS);
@@ -240,7 +240,7 @@ impl<'a> Arrays<'a> {
         let byte = |list: &[u8]| list.get(node).copied().ok_or_else(missing);
         let integer = |list: &[u8]| {
             let n = item(list, node).map(i32::from_le_bytes).ok_or_else(missing)?;
-            u32::try_from(n).map_err(|_| Error::invalid(format!("{n} is no child or feature")))
+            u32::try_from(n).map_err(|_| Error::invalid(format!("{n} is not a child or feature")))
         };
         let real_at = |list: &[u8], index: usize| {
             let single = || item(list, index).map(f32::from_le_bytes).map(f64::from);

@@ -229,7 +229,7 @@ impl Arrays {
                 // Categories of the set go right.
                 Test::Pieces(Compare::Less, Pieces::categories(categories, false, false))
             }
-            Some(other) => return Err(unsupported(format!("a split of type {other} is not known"))),
+            Some(other) => return Err(unsupported(format!("the type {other} of a split is unknown"))),
         };
         Ok(FileNode::Split {
             feature: index("feature", at(&self.features)?)?,
@@ -289,7 +289,7 @@ pub(crate) fn check_booster(name: &str) -> Result<()> {
         "gblinear" => {
             Err(unsupported("the booster 'gblinear' has no trees. Train with the booster 'gbtree' or 'dart'"))
         }
-        other => Err(Error::invalid(format!("the booster '{other}' is not known"))),
+        other => Err(Error::invalid(format!("the booster '{other}' is unknown"))),
     }
 }
 
@@ -334,7 +334,7 @@ pub(crate) fn finish(
         "multi:softmax" | "multi:softprob" => (Transform::Softmax, |s| s),
         other => {
             return Err(unsupported(format!(
-                "what predictions are of the objective '{other}' is not known. Train with another, or convert the \
+                "the meaning of predictions of the objective '{other}' is unknown. Train with another, or convert the \
                  model to ONNX"
             )));
         }

@@ -356,10 +356,13 @@ impl<'s> Study<'s> {
         let made = self.made("delay", (Some(now), Some(delay)), expected);
         let text = match delay < now {
             true => {
-                format!("Requests wait up to {now} µs for others, which do not come often enough to make up for it.")
+                format!("Requests wait up to {now} µs for others, which arrive too rarely to make up for it.")
             }
             false => {
-                format!("Batches begin before requests come that could share them: {delay} µs are enough for those.")
+                format!(
+                    "Batches begin before more requests arrive that could share them; a delay of {delay} µs is long \
+                     enough for these."
+                )
             }
         };
         let setting = format!("dynamic_batching {{ max_queue_delay_microseconds: {delay} }}");
@@ -394,8 +397,8 @@ impl<'s> Study<'s> {
             return Some(Advice { setting: "dynamic_batching { }".to_owned(), text, ..made });
         }
         let text = format!(
-            "Batches are full at {now} rows while more requests wait, and a larger batch costs less per row, as far as \
-             the line through the measured sizes goes. The model has to accept {size} rows."
+            "Batches are full at {now} rows while more requests wait, and a larger batch costs less per row, as far \
+             as the measured sizes can predict. The model has to accept {size} rows."
         );
         Some(Advice { setting: format!("max_batch_size: {size}"), text, ..made })
     }
@@ -410,8 +413,7 @@ impl<'s> Study<'s> {
             [now / 2, now / 4, now.saturating_mul(2)].into_iter().filter(|t| *t > 0).map(play).collect();
         let (tokens, expected) = self.best(&tried)?;
         let made = self.made("token budget", (Some(now.into()), Some(tokens.into())), expected);
-        let text =
-            format!("Batches of {now} tokens are not the best trade of rate for latency at these lengths of texts.");
+        let text = format!("Batches of {now} tokens are not the best size for texts of these lengths.");
         let setting = format!("parameters {{ key: \"max_batch_tokens\" value {{ string_value: \"{tokens}\" }} }}");
         Some(Advice { setting, text, ..made })
     }
@@ -455,7 +457,7 @@ impl<'s> Study<'s> {
         let expected = self.play(config, *instances, &service, share);
         let made = self.made("threads", (Some(now.into()), Some(fewer.into())), expected);
         let text = format!(
-            "{} of {now} threads want {wanted} cores, and there are {}: for {:.0} % of their time, threads that have \
+            "{} of {now} threads need {wanted} cores, but there are {}: for {:.0} % of their time, threads that have \
              work wait for a core, and the others of the run wait for them.",
             plural(*instances, "instance"),
             (cores * 10.0).round() / 10.0,
@@ -551,7 +553,7 @@ impl<'s> Study<'s> {
         let expected = self.play(&self.setup.config, self.setup.instances, &service, self.share);
         let made = self.made(HANGS, (None, None), expected);
         let text = format!(
-            "{hung} of {} executions took up to {:.1} s{}, and half of all at most {:.1} ms. The requests behind them \
+            "{hung} of {} executions took up to {:.1} s{}, and half of all at most {:.1} ms. The requests after them \
              wait as long. The cause is in the model: a lock, a network call, a first run of a new shape.",
             all.len(),
             all.iter().max().copied().unwrap_or(0) as f64 / 1e9,

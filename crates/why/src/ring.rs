@@ -297,7 +297,7 @@ pub struct Snapshot {
     first: u64,
     requests: Vec<Arc<Vec<Arrived>>>,
     executions: Vec<Arc<Vec<Execution>>>,
-    /// When the oldest execution that runs began. Its entry may have left.
+    /// When the oldest running execution began. Its entry may have left.
     pub(crate) open_since: Option<u64>,
 }
 

@@ -38,7 +38,7 @@ export function openApi(
   if (model === '') {
     if (version !== '') {
       const advice = `/v2/openapi.json?model=NAME&version=${version}`
-      throw new ServerError('INVALID_ARG', `a version ('${version}') is that of a model: ${advice}`)
+      throw new ServerError('INVALID_ARG', `version '${version}' needs a model: ${advice}`)
     }
     return document(`${server.name}: inference over HTTP`, server.version, documentedRoutes(), guards, null)
   }
@@ -117,14 +117,14 @@ const LICENSE: Schema = { name: 'Apache-2.0', identifier: 'Apache-2.0' }
 
 /** Error responses, by their names in `components`. */
 const RESPONSES: Readonly<Record<string, string>> = {
-  Error: 'It was not done, and why.',
-  TextError: "It was not done, and why, in the form of OpenAI's API.",
-  TeiError: 'It was not done, and why, in the form of text-embeddings-inference.',
-  BadRequest: 'The request is malformed, or does not fit what it asks for.',
-  Unauthenticated: 'The request shows no valid key.',
-  Forbidden: 'The caller may not ask for this.',
+  Error: 'The request failed; the body has the error.',
+  TextError: "The request failed; the body has the error in the form of OpenAI's API.",
+  TeiError: 'The request failed; the body has the error in the form of text-embeddings-inference.',
+  BadRequest: 'The request is malformed, or does not fit the model or region that it names.',
+  Unauthenticated: 'The request has no valid key or token.',
+  Forbidden: 'The key or token does not permit this request.',
   NotFound: 'There is no such model, version or region.',
-  Exhausted: 'A quota of the key is used up; Retry-After says when it is not.',
+  Exhausted: 'A quota of the key is used up; repeat the request after the seconds in Retry-After.',
 }
 
 /** The components that something refers to, directly or indirectly. */
@@ -167,11 +167,11 @@ const QUERIES: Readonly<Record<string, string[]>> = {
 }
 
 const json = (schema: string): Schema => ({ 'application/json': { schema: ref(schema) } })
-const FILE: Schema = { type: 'string', format: 'binary', description: 'JSON, and behind it the tensors.' }
+const FILE: Schema = { type: 'string', format: 'binary', description: 'JSON, followed by the bytes of the tensors.' }
 const BINARY: Schema = { 'application/octet-stream': { schema: FILE } }
 const HTML: Schema = { 'text/html': { schema: { type: 'string' } } }
 const LENGTH: Schema = {
-  description: 'Bytes of JSON in front of binary tensors.',
+  description: 'Number of bytes of the JSON before the binary tensors.',
   schema: { type: 'integer', minimum: 0 },
 }
 
@@ -205,7 +205,7 @@ function operation(
   const mayBeForbidden = isGuarded || (method === 'POST' && category !== 'inference')
   const failures = (): Schema => ({
     // For health, 400 is a regular response and not an error.
-    400: isOfHealth ? { description: 'No.', content } : failed('BadRequest'),
+    400: isOfHealth ? { description: 'Not ready.', content } : failed('BadRequest'),
     ...(isGuarded && hasKeys ? { 401: failed('Unauthenticated') } : {}),
     ...(mayBeForbidden ? { 403: failed('Forbidden') } : {}),
     ...(/\{|openapi/.test(template) ? { 404: failed('NotFound') } : {}),

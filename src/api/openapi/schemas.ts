@@ -37,14 +37,20 @@ const times = object({ count: unsigned, ns: unsigned }, ['count', 'ns'])
 const named = (...names: string[]) => object(Object.fromEntries(names.map((name) => [name, ref('Duration')])))
 
 const inputParameters = object({
-  binary_data_size: { ...unsigned, description: 'Bytes of this input behind the JSON.' },
+  binary_data_size: { ...unsigned, description: 'Number of bytes of this input after the JSON.' },
   shared_memory_region: string,
   shared_memory_offset: unsigned,
   shared_memory_byte_size: unsigned,
 })
 const outputParameters = object({
-  binary_data: { ...boolean, description: 'Raw bytes behind the JSON rather than numbers.' },
-  classification: { ...unsigned, description: 'The k greatest values with their labels; 0 = all values.' },
+  binary_data: {
+    ...boolean,
+    description: 'Whether this output follows the JSON as bytes instead of being part of it.',
+  },
+  classification: {
+    ...unsigned,
+    description: 'Number of greatest values to return, each with its label; 0 returns all values.',
+  },
   shared_memory_region: string,
   shared_memory_offset: unsigned,
   shared_memory_byte_size: unsigned,
@@ -55,8 +61,8 @@ export const SCHEMAS: Schema = {
   Parameters: {
     type: 'object',
     description:
-      'sequence_id, sequence_start, sequence_end, priority, timeout (microseconds) and binary_data_output have a ' +
-      'meaning of their own; others go to the model.',
+      'sequence_id, sequence_start, sequence_end, priority, timeout (microseconds) and binary_data_output are ' +
+      'settings of the request; other parameters are passed to the model.',
     additionalProperties: { type: ['string', 'number', 'boolean'] },
   },
   InputParameters: inputParameters,
@@ -78,7 +84,9 @@ export const SCHEMAS: Schema = {
       parameters: ref('InputParameters'),
       data: {
         type: 'array',
-        description: 'Row-major, flat or nested. Without it the values are in binary or in shared memory.',
+        description:
+          'Values in row-major order, flat or nested. Leave it out if the values are in binary data or ' +
+          'in shared memory.',
       },
     },
     ['name', 'shape', 'datatype'],
@@ -106,7 +114,7 @@ export const SCHEMAS: Schema = {
   ),
   GenerateRequest: {
     type: 'object',
-    description: 'Inputs by their names, as a value or a list; what is no input is a parameter.',
+    description: 'Inputs by name, as a value or a list. A name that is not an input is passed as a parameter.',
     properties: { id: string, parameters: { type: 'object' } },
   },
   GenerateResponse: object({ id: string, model_name: string, model_version: string }),
@@ -133,13 +141,13 @@ export const SCHEMAS: Schema = {
   ),
   ModelConfig: {
     ...object({ name: string, max_batch_size: unsigned }, ['name']),
-    description: 'The configuration as it is in effect: the message ModelConfig of model_config.proto.',
+    description: 'The effective configuration: the message ModelConfig of model_config.proto.',
   },
   PastRequests: {
     type: 'object',
     description:
-      'With an id: requests, newest first. Otherwise: slowest and failed, by cause. A record has the fields of a ' +
-      'line of the access log.',
+      'Records of requests. With id: requests with this id, newest first. Without id: the slowest and the failed ' +
+      'requests, by cause. A record has the fields of a line of the access log.',
   },
   Statistics: object({ model_stats: array(ref('ModelStatistics')) }, ['model_stats']),
   ModelStatistics: object(
@@ -182,7 +190,7 @@ export const SCHEMAS: Schema = {
     {
       model: string,
       version: string,
-      seconds: { type: 'number', description: 'How far it looks back.' },
+      seconds: { type: 'number', description: 'Seconds of the past that the explanation covers.' },
       requests: unsigned,
       failures: unsigned,
       rate: { type: 'number', description: 'Requests per second.' },
@@ -190,8 +198,13 @@ export const SCHEMAS: Schema = {
       p99_us: unsigned,
       mean_us: { type: 'object', additionalProperties: { type: 'number' } },
       batch: { type: 'number', description: 'Mean rows of an execution.' },
-      arrivals: { enum: ['open', 'closed'], description: 'closed: from clients that wait for their responses.' },
-      clients: { ...unsigned, description: 'Their number, if the load is closed.' },
+      arrivals: {
+        enum: ['open', 'closed'],
+        description:
+          'closed: clients wait for a response before they send ' +
+          'the next request. open: requests arrive independently of responses.',
+      },
+      clients: { ...unsigned, description: 'Number of such clients, if arrivals is closed.' },
       causes: { type: 'object', additionalProperties: { type: 'number' } },
       behind: { type: 'object', additionalProperties: { type: 'number' } },
       advice: array(
@@ -209,7 +222,7 @@ export const SCHEMAS: Schema = {
         ),
       ),
       simulated: ref('Simulated'),
-      text: { ...string, description: 'Why a change that was asked for was not replayed.' },
+      text: { ...string, description: 'Reason why the change in simulate was not replayed.' },
     },
     ['model', 'version', 'seconds', 'requests', 'advice'],
   ),
@@ -224,7 +237,7 @@ export const SCHEMAS: Schema = {
     ['changes', 'rate', 'p50_us', 'p99_us'],
   ),
   Duration: times,
-  IndexRequest: object({ ready: { ...boolean, description: 'Only versions that are ready.' } }),
+  IndexRequest: object({ ready: { ...boolean, description: 'Whether to list only versions that are ready.' } }),
   Index: array(object({ name: string, version: string, state: { enum: STATES }, reason: string }, ['name'])),
   Models: object({ models: array(string) }, ['models']),
   Home: object(
@@ -253,14 +266,17 @@ export const SCHEMAS: Schema = {
   }),
   UnloadRequest: object({
     parameters: object({
-      unload_dependents: { ...boolean, description: 'Also the models of an ensemble that nothing else uses.' },
+      unload_dependents: {
+        ...boolean,
+        description: 'Whether to unload also the models of an ensemble that nothing else uses.',
+      },
     }),
   }),
   TraceSettings: {
     type: 'object',
     description:
-      'trace_level is a list of OFF, TIMESTAMPS and TENSORS; the others are text. ' +
-      'null returns a setting to that above it.',
+      'trace_level is a list of OFF, TIMESTAMPS and TENSORS; the other settings are texts. null resets a setting ' +
+      'to its default: that of all models, or that of the command line.',
     additionalProperties: { type: ['string', 'array', 'null'], items: string },
   },
   LogSettings: object({

@@ -17,13 +17,13 @@ const KEYS: Readonly<Record<string, Schema>> = {
   Bearer: {
     type: 'http',
     scheme: 'bearer',
-    description: 'A key of the server, or a token of the OpenID Connect issuer that it takes tokens of.',
+    description: 'A key of the server, or a token of the OpenID Connect issuer that the server trusts.',
   },
   ApiKey: {
     type: 'apiKey',
     in: 'header',
     name: 'X-API-Key',
-    description: 'The same key or token. That of `Authorization` goes before it.',
+    description: 'The same key or token. If both headers are sent, `Authorization` takes precedence.',
   },
 }
 

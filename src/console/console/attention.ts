@@ -50,7 +50,7 @@ function ofServer(picture: Picture): Weighed[] {
   const found: Weighed[] = []
   const add = (key: string, level: Finding['level'], weight: number, text: string) =>
     found.push({ key, level, weight, version: null, text })
-  if (picture.error !== '') add('numbers', 'bad', 9e6, `The server could not make its numbers: ${picture.error}`)
+  if (picture.error !== '') add('numbers', 'bad', 9e6, `The server could not compute its figures: ${picture.error}`)
   const { memory } = now
   if (memory.waiting > 0)
     add(
@@ -81,7 +81,7 @@ function ofServer(picture: Picture): Weighed[] {
       'cpu',
       'warn',
       4e5,
-      `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: everything waits for CPU.`,
+      `The server uses ${cpu.toFixed(1)} of ${counted(now.cores, 'core')}: all requests wait for CPU.`,
     )
   const ofModels = [...picture.versions.values()].reduce(
     (sum, { rings }) => sum + (rings?.rate('failed', LATELY) ?? 0),
@@ -111,10 +111,10 @@ function rejection(picture: Picture, rejected: number, share: number): Weighed {
       level: 'bad',
       weight: 3e6 * share,
       version: versions[0] ?? null,
-      text: `does not serve and is asked all the same: ${rate} requests per second are rejected.${last}`,
+      text: `is not ready but receives requests: ${rate} requests per second are rejected.${last}`,
     }
   const whose = name === undefined ? '' : `, most of them for '${name}'`
-  const text = `${rate} requests per second are rejected before a model takes them${whose}.${last}`
+  const text = `${rate} requests per second are rejected before they reach a model${whose}.${last}`
   return { key, level: 'warn', weight: 6e5 * share, version: null, text }
 }
 
@@ -139,7 +139,7 @@ function ofVersion(picture: Picture, version: Version): Weighed[] {
   const one = (what: string, level: Finding['level'], weight: number, text: string): Weighed[] => [
     { key: `${key} ${what}`, level, weight, version, text },
   ]
-  if (isFailed(version)) return one('fails', 'bad', 1e7, `does not serve: ${version.reason || 'no reason is known'}`)
+  if (isFailed(version)) return one('fails', 'bad', 1e7, `does not serve: ${version.reason || 'no known reason'}`)
   const { row, rings } = version
   if (row === null) return []
   const { mean_us, waited_us, rate, failed } = figuresOf(version, LATELY, LATELY)
@@ -154,7 +154,7 @@ function ofVersion(picture: Picture, version: Version): Weighed[] {
       'stuck',
       'bad',
       2e6 + waiting,
-      `has not answered for ${ageText(row.oldest_ms / 1000)}: ` +
+      `has not responded for ${ageText(row.oldest_ms / 1000)}: ` +
         `${busy} ${are} busy${waiting > 0 ? `, ${counted(waiting, 'request')} wait` : ''}.`,
     )
   const share = failed / Math.max(failed + rate, 1e-9)

@@ -104,7 +104,7 @@ function statusOf({ hello, now, versions }: Picture, connection: Connection): [k
   if (connection.is === 'forbidden') return ['warn', 'a key is needed']
   if (connection.is === 'paused') return ['quiet', 'paused while the page is hidden']
   if (connection.is === 'connecting' || hello === null || now === null) return ['quiet', 'connecting']
-  if (now.draining) return ['warn', 'is draining: it finishes its requests and ends']
+  if (now.draining) return ['warn', 'is shutting down: it completes its requests and ends']
   if (now.ready) return ['good', 'ready']
   const loading = [...versions.values()].filter(({ state }) => state === 'LOADING').length
   if (loading > 0) return ['warn', `starting: ${counted(loading, 'version')} ${loading === 1 ? 'is' : 'are'} loading`]

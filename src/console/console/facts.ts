@@ -28,9 +28,9 @@ export function factsOf(config: ModelConfig): [name: string, text: string][] {
       : config.sequence_batching !== undefined
         ? `requests of a sequence in order${rows > 0 ? `, in ${upTo}` : ''}`
         : rows === 0
-          ? 'none: a request runs alone'
+          ? 'none: requests run one by one'
           : dynamic === undefined
-            ? `only what a client sends together, in ${upTo}`
+            ? `only rows of one request, in ${upTo}`
             : `${upTo}${delay > 0 ? `, for which a request waits at most ${timeText(delay)}` : ''}`
   const { max_queue_size: size = 0, default_timeout_microseconds: timeout = 0 } = dynamic?.default_queue_policy ?? {}
   const queue = [

@@ -140,7 +140,7 @@ function Numbers({ version }: { version: Version }) {
         : (['–', 'no requests'] as const)),
     ],
     ['Waiting', numberText(waiting), `${row?.running ?? 0} of ${counted(row?.instances ?? 0, 'instance')} busy`],
-    ['Oldest', (row?.oldest_ms ?? 0) > 0 ? timeText((row?.oldest_ms ?? 0) * 1000) : '–', 'execution that runs'],
+    ['Oldest', (row?.oldest_ms ?? 0) > 0 ? timeText((row?.oldest_ms ?? 0) * 1000) : '–', 'running execution'],
   ]
   return (
     <section>
@@ -222,7 +222,7 @@ function WhySlow({ version: { name, version }, api }: { version: Version; api: A
       {advice.length === 0 && (
         <p class="empty">
           {value.replayed
-            ? 'Nothing: the server found no setting that would help.'
+            ? 'Nothing: no setting that the server tried would help.'
             : 'Not known yet. Changes are tried once enough requests waited or ran on worker threads.'}
         </p>
       )}

@@ -154,7 +154,7 @@ export function Models({
           <p class="empty">
             {all.length === 0
               ? 'The repository has no models.'
-              : `No model has "${filter}" in its name, and none has it as its state, such as "serves" or "not loaded".`}
+              : `No model has "${filter}" in its namein its name or state (such as "serves" or "not loaded").`}
           </p>
         )}
       </div>

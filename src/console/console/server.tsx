@@ -64,8 +64,8 @@ export function Findings({
 /** A sentence for when there are no findings. */
 function nothingFound({ now, versions, hello }: Picture, isLive: boolean): readonly [kind: string, text: string] {
   const serving = [...versions.values()].filter(({ state }) => state === 'READY').length
-  if (now === null) return ['neutral', 'The numbers of the server are on their way.']
-  if (!isLive) return ['neutral', `What the server does is not known since ${clockText(now.time_ms)}.`]
+  if (now === null) return ['neutral', 'Waiting for the figures of the server.']
+  if (!isLive) return ['neutral', `No figures of the server since ${clockText(now.time_ms)}.`]
   const how =
     hello?.explicit === true
       ? 'Load one by its name under Settings, or with POST /v2/repository/models/NAME/load.'
@@ -74,7 +74,7 @@ function nothingFound({ now, versions, hello }: Picture, isLive: boolean): reado
   if (versions.size === 0) return ['neutral', `The repository has no models. ${how}`]
   if (serving === 0) return ['neutral', `No model is loaded. ${how}`]
   const serve = `${counted(serving, 'version')} ${serving === 1 ? 'serves' : 'serve'}`
-  return ['good', `Nothing stands out: ${serve}, no queue is long, and nothing fails.`]
+  return ['good', `Nothing unusual: ${serve}, no queue is long, and nothing fails.`]
 }
 
 /** The height of the findings shrinks only when they needed less for so long. */
@@ -139,9 +139,9 @@ export function Traffic({ picture }: { picture: Picture }) {
 }
 
 const FAULTS: Readonly<Record<Fault, string>> = {
-  client: 'of the caller: a wrong shape, an unknown model, a missing key, a quota that is used up',
+  client: 'of the client: a wrong shape, an unknown model, a missing key, a quota that is used up',
   model: 'of the model: an exception, a process that ended, an output of another shape',
-  server: 'of the server: a full queue, a start or an end',
+  server: 'of the server: a full queue, starting or shutting down',
   environment: 'of the environment: a memory limit, a GPU, a disk, a network',
 }
 

@@ -7,7 +7,7 @@ import { OutcomeText, Section, useAction, useAsked } from './parts.js'
 import type { Picture } from './picture.js'
 
 /** Why there is no button to load a model. */
-export const BY_HAND = 'The server follows its repository; loading by hand needs --model-control-mode=explicit.'
+export const BY_HAND = 'The server loads what its repository has; loading by hand needs --model-control-mode=explicit.'
 
 type Values = Readonly<Record<string, unknown>>
 
@@ -32,13 +32,13 @@ const TRACING: readonly Field[] = [
   { name: 'trace_level', label: 'Level', kind: ['OFF', 'TIMESTAMPS', 'TENSORS'] },
   {
     name: 'trace_rate',
-    label: 'One trace in so many requests',
+    label: 'Requests per trace',
     kind: /^[1-9]\d{0,8}$/,
     wants: 'a whole number from 1',
   },
   {
     name: 'trace_count',
-    label: 'Traces that remain (-1: any number)',
+    label: 'Remaining traces (-1: unlimited)',
     kind: /^(-1|\d{1,9})$/,
     wants: 'a whole number from 0, or -1',
   },

@@ -10,6 +10,8 @@ export function unloadText(name: string, versions: readonly Version[]): string {
   const count = versions.length > 1 ? ` and its ${versions.length} versions` : ''
   return (
     `Unload ${name}${count}? ` +
-    (rate > 0 ? `It answers ${counted(rate, 'request')} per second, which will fail.` : 'It answers no requests now.')
+    (rate > 0
+      ? `It serves ${counted(rate, 'request')} requests per second, which will fail.`
+      : 'It serves no requests now.')
   )
 }

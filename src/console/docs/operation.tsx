@@ -163,8 +163,8 @@ export function TryOperation({
       <p role="status">{answer === null ? '' : `${answer.status}, after ${timeText(answer.ms * 1000)}`}</p>
       {answer !== null && (
         <>
-          <Pre label="Headers of the answer" text={answer.headers} />
-          <Pre isCode label="Body of the answer" text={shown(answer)} />
+          <Pre label="Headers of the response" text={answer.headers} />
+          <Pre isCode label="Body of the response" text={shown(answer)} />
         </>
       )}
       <details>

@@ -112,7 +112,7 @@ function numbersOf(name: string, text: string): { list: unknown[]; shape: number
     try {
       return parseJson(token)
     } catch {
-      throw new Error(`input '${name}': '${token.slice(0, 40)}' is no number`)
+      throw new Error(`input '${name}': '${token.slice(0, 40)}' is not a number`)
     }
   })
   return { list, shape: null }
@@ -151,7 +151,7 @@ function shapeFor({ tensor: { name, shape }, dims }: Field, count: number, found
   const given = shape.map((dim, i) => {
     const text = dims[i]?.trim() ?? ''
     if (dim >= 0 || text === '') return dim
-    if (!/^\d+$/.test(text)) throw new Error(`input '${name}': dimension ${i} is '${text}', and it is a number`)
+    if (!/^\d+$/.test(text)) throw new Error(`input '${name}': dimension ${i} is '${text}', which is not a number`)
     return Number(text)
   })
   if (found !== null && found.length === shape.length) return given.map((dim, i) => (dim < 0 ? (found[i] ?? 1) : dim))
@@ -284,7 +284,7 @@ export function parametersOf(text: string): [string, ParameterValue][] {
     .filter((line) => line.trim() !== '')
     .map((line) => {
       const at = line.indexOf('=')
-      if (at < 1) throw new Error(`'${line.slice(0, 40)}' is no parameter: write name=value`)
+      if (at < 1) throw new Error(`'${line.slice(0, 40)}' is not a parameter: write name=value`)
       return [line.slice(0, at).trim(), valueOf(line.slice(at + 1).trim())]
     })
 }
@@ -292,7 +292,7 @@ export function parametersOf(text: string): [string, ParameterValue][] {
 /** A whole number, or null for an empty text. */
 export function wholeOf(what: string, text: string): number | bigint | null {
   if (text.trim() === '') return null
-  if (!/^\d+$/.test(text.trim())) throw new Error(`${what} is '${text}', and it is a whole number`)
+  if (!/^\d+$/.test(text.trim())) throw new Error(`${what} is '${text}', which is not a whole number`)
   return parseJson(text.trim()) as number | bigint
 }
 

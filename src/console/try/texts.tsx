@@ -137,7 +137,7 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
       </form>
       <section class="answer" aria-label={title}>
         <p role="status" class="quiet">
-          {isRunning ? 'Waiting for the answer …' : rows.length === 0 ? '' : title}
+          {isRunning ? 'Waiting for the response …' : rows.length === 0 ? '' : title}
         </p>
         {error !== '' && (
           <p role="alert" class="bad">

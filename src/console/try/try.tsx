@@ -207,11 +207,11 @@ function TensorTrial({
 
 function OutcomeView({ outcome, isRunning }: { outcome: Outcome | null; isRunning: boolean }) {
   const says = isRunning
-    ? 'Waiting for the answer …'
+    ? 'Waiting for the response …'
     : outcome === null
       ? 'No request was sent yet.'
       : 'answered' in outcome
-        ? `Answered after ${timeText(outcome.answered.ms * 1000)}, measured here.`
+        ? `Response after ${timeText(outcome.answered.ms * 1000)}, measured here.`
         : ''
   return (
     <>

@@ -124,10 +124,13 @@ export declare class NativeCore {
   setVersionState(name: string, version: number, state: VersionState, reason: string): void
   /** Marks a model without any version as known or not; strict readiness fails while there is a known one. */
   setModelKnown(name: string, known: boolean): void
-  /** Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`. */
+  /**
+   * Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`, unless the
+   * version has a newer state.
+   */
   retireModel(ticket: Ticket<void>, name: string, version: number, reason: string): void
-  /** READY versions that cannot be used right now, and why. */
-  unready(): Array<Unready>
+  /** All versions that were ever attempted, of one model or of all; those of one model ascending. */
+  versions(model?: string | undefined | null): Array<VersionRow>
   /** The body of the corresponding HTTP response, JSON text. */
   serverMetadata(): string
   modelMetadata(name: string, version: string): string
@@ -800,20 +803,22 @@ export interface TraceTensor {
   data: string
 }
 
-/** A READY version that cannot be used right now, for example because its process died. */
-export interface Unready {
-  /** Name of the model; `<namespace>/<name>` if repositories are namespaces. */
-  model: string
-  version: number
-  reason: string
-}
-
 /** A histogram of a version. */
 export interface VersionHistogram {
   /** `request`, `queue`, `compute`, `first_response` or `tokenizing` (seconds), `rows` or `tokens` (of a batch). */
   family: 'request' | 'queue' | 'compute' | 'first_response' | 'tokenizing' | 'rows' | 'tokens'
   histogram: Histogram
   exemplars: Array<Exemplar>
+}
+
+/** State of a version in the table of models. */
+export interface VersionRow {
+  /** Name of the model; `<namespace>/<name>` if repositories are namespaces. */
+  model: string
+  version: number
+  state: VersionState
+  /** Why it does not serve, or why a READY version cannot be used right now, for example because its process died. */
+  reason: string
 }
 
 /** Counters of one version, read consistently. */

@@ -48,7 +48,7 @@ function locate(url: string): AccountLocation {
   if (bucket === undefined || account === '' || host.includes('@') || !URL.canParse(service(account))) {
     const name = host.includes('@') ? 'this' : url
     const forms = 'as://ACCOUNT/CONTAINER/PATH, or as://http://HOST:PORT/ACCOUNT/CONTAINER/PATH'
-    throw new StoreError('invalid', `${name} is not a place in Azure Blob Storage: write ${forms}`)
+    throw new StoreError('invalid', `${name} is not a location in Azure Blob Storage: write ${forms}`)
   }
   const whole = `as://${scheme ?? ''}${[host, ...(isPath ? [account] : []), bucket, ...path].join('/')}`
   return { url: whole, endpoint: service(account), bucket, path: path.join('/'), account, service }
@@ -96,7 +96,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<ContainerClie
       const advice = file
         ? `write account_str and account_key for ${location.url} into ${file}`
         : 'set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, or AZURE_STORAGE_AUTH_TYPE to managed_identity or ' +
-          'default, to what may list and read this container (role Storage Blob Data Reader)'
+          'default, to credentials that may list and read this container (role Storage Blob Data Reader)'
       return anonymous ? `no key was found: ${advice}` : advice
     },
     async open(agents) {
@@ -160,7 +160,7 @@ function meaning(error: unknown): Meaning | null {
   const code = codeOf(error)
   // From @azure/identity: no credential, or a rejected one. Its message lists all attempts on many lines.
   if (name !== undefined && NO_CREDENTIAL.test(name)) {
-    const endpoint = "Azure's service that gives tokens"
+    const endpoint = "Azure's token service"
     return { answer: { status: statusCode, code: name }, failure: 'denied', endpoint }
   }
   if (statusCode === undefined) return null

@@ -48,7 +48,7 @@ export function strings<Name extends string>(
   scheme: Scheme,
 ): Partial<Record<Name, string>> {
   if (typeof entry !== 'object' || entry === null) {
-    const text = `what stands below "${scheme}" must be an object with ${names.join(', ')}`
+    const text = `the value of "${scheme}" must be an object with ${names.join(', ')}`
     throw new StoreError('invalid', `${CREDENTIAL_FILE}: ${text}`)
   }
   const found: Partial<Record<Name, string>> = {}

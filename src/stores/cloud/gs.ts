@@ -21,7 +21,7 @@ const PROJECT = { projectId: 'none' }
 function locate(url: string, environment: NodeJS.ProcessEnv): Location {
   const [bucket, ...path] = split(/^gs:\/\/(.*)$/s.exec(url)?.[1] ?? '')
   if (bucket === undefined)
-    throw new StoreError('invalid', `${url} is not a place in Google Cloud Storage: write gs://BUCKET/PATH`)
+    throw new StoreError('invalid', `${url} is not a location in Google Cloud Storage: write gs://BUCKET/PATH`)
   return { url: `gs://${[bucket, ...path].join('/')}`, endpoint: endpointOf(environment), bucket, path: path.join('/') }
 }
 
@@ -35,13 +35,13 @@ function endpointOf({ STORAGE_EMULATOR_HOST: host }: NodeJS.ProcessEnv): string 
 async function access(url: string, environment: NodeJS.ProcessEnv): Promise<AuthClient> {
   const entry = await credentialFor('gs', url, environment)
   if (entry !== null && typeof entry !== 'string')
-    throw new StoreError('invalid', `${CREDENTIAL_FILE}: what stands below "gs" must be the path of a file`)
+    throw new StoreError('invalid', `${CREDENTIAL_FILE}: the value of "gs" must be the path of a file`)
   const path = entry ?? environment[APPLICATION]
   if (path) {
     const name = entry === null ? APPLICATION : CREDENTIAL_FILE
     const credentials = (await readJson(path, name)) as JWTInput
     return new GoogleAuth({ ...PROJECT, credentials, scopes: SCOPE }).getClient().catch((error: unknown) => {
-      const text = `${path}, which ${name} names, is not a credential of Google's (${codeOf(error)})`
+      const text = `${path}, which ${name} names, is not a Google credential (${codeOf(error)})`
       throw new StoreError('invalid', text)
     })
   }
@@ -116,7 +116,7 @@ function withoutToken(error: unknown): Meaning {
   const answer: Answer = { status: response?.status, code }
   const isNetwork =
     answer.status === undefined ? /^E[A-Z_]+$/.test(code) && !code.startsWith('ERR_') : answer.status >= 500
-  return { answer, endpoint: "Google's service that gives tokens", failure: isNetwork ? 'unavailable' : 'denied' }
+  return { answer, endpoint: "Google's token service", failure: isNetwork ? 'unavailable' : 'denied' }
 }
 
 function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<{ auth: AuthClient; agents: Agents }> {

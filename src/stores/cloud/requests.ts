@@ -131,7 +131,7 @@ async function answer<T>(signal: AbortSignal, ask: (stop: AbortSignal) => Promis
   const ended = () => stop.abort(signal.reason)
   signal.addEventListener('abort', ended, { once: true })
   const expire = (): void =>
-    stop.abort(Object.assign(new Error(`no answer within ${IDLE_MS_MAX} ms`), { code: 'ETIMEDOUT' }))
+    stop.abort(Object.assign(new Error(`no response within ${IDLE_MS_MAX} ms`), { code: 'ETIMEDOUT' }))
   const late = setTimeout(expire, IDLE_MS_MAX)
   try {
     const stopped = new Promise<never>((_, reject) =>

@@ -43,7 +43,7 @@ function locate(url: string): Location & { custom: string | null } {
   const custom = hasHost ? `${scheme ?? 'http://'}${host}` : null
   if (bucket === undefined || (custom !== null && !URL.canParse(custom))) {
     const forms = 's3://BUCKET/PATH, s3://HOST:PORT/BUCKET/PATH or s3://https://HOST:PORT/BUCKET/PATH'
-    throw new StoreError('invalid', `${url} is not a place in S3: write ${forms}`)
+    throw new StoreError('invalid', `${url} is not a location in S3: write ${forms}`)
   }
   const whole = `s3://${[...(custom === null ? [] : [custom]), bucket, ...path].join('/')}`
   return { custom, url: whole, endpoint: custom ?? 'S3', bucket, path: path.join('/') }
@@ -137,7 +137,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       const advice = file
         ? `write the keys for ${location.url} into ${file}`
         : 'set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, where the key is a temporary ' +
-          'one), or AWS_PROFILE, to what may list and read this bucket'
+          'one), or AWS_PROFILE, to credentials that may list and read this bucket'
       return anonymous ? `no credentials were found: ${advice}` : advice
     },
     async open(agents) {
@@ -265,14 +265,14 @@ function meaning(error: unknown, { bucket, endpoint }: Location, custom: string 
     // The library signs later requests of this client with the time of the response, so the request is retried.
     const { $metadata } = error as { $metadata?: { clockSkewCorrected?: true } }
     const isCorrected = $metadata?.clockSkewCorrected ?? false
-    const advice = 'the clock of this machine is another than that of the storage: set it'
+    const advice = 'the clock of this machine differs from the clock of the storage: set it'
     return { answer, failure: isCorrected ? 'unavailable' : 'denied', advice }
   }
   if (code === 'InvalidObjectState')
     return { answer, failure: 'invalid', advice: 'the object is archived: restore it first' }
   const absent = code === 'NoSuchBucket' ? `the bucket '${bucket}' does not exist at ${endpoint}` : null
   if (custom !== null && (status === 400 || status === 404)) {
-    const asked = absent ?? `it was asked for '${custom}' in the bucket '${bucket}'`
+    const asked = absent ?? `it was requested for '${custom}' in the bucket '${bucket}'`
     const advice =
       'the bucket is the part of the path after the host. If the host has the bucket in its name, set ' +
       'AWS_ENDPOINT_URL_S3=SCHEME://HOST:PORT without it, and name the repository s3://BUCKET/PATH'

@@ -127,7 +127,7 @@ export class Store<Client> implements StoreClient {
         .map((object) => ({ ...object, path: object.path.slice(root.length) }))
       token = next
       if (token !== undefined && token === kept) {
-        const text = `${this.#cloud.location.endpoint} gives the same pages again and again`
+        const text = `${this.#cloud.location.endpoint} returns the same pages repeatedly`
         throw new StoreError('invalid', `${asked.text}: ${text}`)
       }
       if (pages < keptAt) continue
@@ -156,9 +156,9 @@ export class Store<Client> implements StoreClient {
       await body.return(undefined)
       stream.destroy()
       if (isForeign) throw this.#explain(new ForeignResponse(), asked)
-      if (other) throw new StoreError('changed', `${text}: it is another object than was listed`)
-      const sent = `${endpoint} sends ${length} bytes where ${to - from} were asked for`
-      throw new StoreError('invalid', `${text}: ${sent}: it must know the header Range`)
+      if (other) throw new StoreError('changed', `${text}: it differs from the listed object`)
+      const sent = `${endpoint} sends ${length} bytes where ${to - from} were requested`
+      throw new StoreError('invalid', `${text}: ${sent}: it must support the header Range`)
     }
     return body
   }
@@ -197,17 +197,17 @@ export class Store<Client> implements StoreClient {
     const advice = {
       absent: text.endsWith('listed')
         ? `the ${noun} '${bucket}' does not exist at ${endpoint}`
-        : 'the object is not there any more',
+        : 'the object was removed',
       denied: this.#cloud.credentials(),
-      changed: 'it is another object than was listed',
-      unavailable: status === undefined ? 'see that it can be reached from here' : 'it may answer later',
+      changed: 'it differs from the listed object',
+      unavailable: status === undefined ? 'check that this machine can reach it' : 'it may respond later',
       invalid: untrusted
         ? 'its certificate is not trusted here: set NODE_EXTRA_CA_CERTS to the file of its authority'
-        : `see that '${bucket}' is the name of a ${noun} there`,
+        : `check that '${bucket}' is the name of a ${noun} there`,
       damaged: '',
       local: '',
     }
-    const said = status === undefined ? `gave no answer (${code})` : `answered ${status} ${code}`
+    const said = status === undefined ? `did not respond (${code})` : `answered ${status} ${code}`
     return new StoreError(failure, `${text}: ${endpoint} ${said}: ${more.advice ?? advice[failure]}`)
   }
 }
@@ -216,7 +216,7 @@ function meaningOf(error: unknown, name: string, cloud: Pick<Cloud<never>, 'mean
   const isForeign = error instanceof ForeignResponse
   const found = isForeign ? { answer: { status: 200, code: 'something else' } } : cloud.meaning(error, name)
   if (found?.answer.status !== 200) return found
-  const advice = 'that is not what storage answers: see that no proxy does in its place'
+  const advice = 'this is not a response of the storage: check that no proxy responds in its place'
   return { ...found, failure: 'unavailable', advice }
 }
 

@@ -7,7 +7,7 @@ import { measure, type Row, type Subject } from './measure.js'
 import type { Goal, Load, Settings } from './settings.js'
 
 export interface Found {
-  /** Requests per second; 0 if the goal was not reached at any rate that was tried. */
+  /** Requests per second; 0 if the goal was not met at any rate that was tried. */
   rate: number
   /** The final runs at this rate, none if the search was ended early, and how many kept the goal. */
   runs: number
@@ -127,7 +127,7 @@ const rounded = (rate: number): number => Number(rate.toPrecision(DIGITS))
 function reasonOf({ result, load }: Row, goal: Goal): string | null {
   const due = load.value * result.seconds
   if (result.errors > 0) return failedText(result)
-  if (result.requests === 0) return 'no request was answered'
+  if (result.requests === 0) return 'no request succeeded'
   if (result.unsent > due * (1 - ANSWERED)) return `${counted(result.unsent, 'request')} could not be sent`
   const us = result.latency_us[goal.statistic]
   return us < goal.limitUs ? null : `${goal.statistic} was ${timeOf(us)}`

@@ -63,7 +63,7 @@ export async function modelOf(target: Target, client: Client, settings: Settings
     if (error instanceof CommandError) throw error
     if (error instanceof ClientError && error.code !== 'PROTOCOL') throw error
     const port = target.protocol === 'http' ? 'the HTTP port, 8000' : 'the gRPC port, 8001'
-    throw new CommandError(`${target.url} does not answer as a server of the v2 protocol: give ${port} by default`)
+    throw new CommandError(`${target.url} does not respond like a server of the v2 protocol: give ${port} by default`)
   }
 }
 

@@ -251,7 +251,8 @@ export function rewritten(args: readonly string[]): Rewritten {
   if (isOpenAi && !has('endpoint'))
     throw new CommandError(`--service-kind=openai needs --endpoint=v1/embeddings or --endpoint=v1/rerank: ${CHATS}`)
   const word = given.find((one) => one.name === 'URL word')
-  if (has('URL') && word !== undefined) throw new CommandError(`-u and ${word.label} are both a URL: give one of them`)
+  if (has('URL') && word !== undefined)
+    throw new CommandError(`-u and ${word.label} are both a URL: give only one of them`)
   if (isTheirs) {
     if (!has('stop-within') && !has('requests') && !has('goal')) out.push('--stop-within=10')
     if (!has('arrivals')) out.push('--arrivals=constant')

@@ -64,8 +64,8 @@ export function requestsOf(
   }
   if (model.isDecoupled)
     throw new CommandError(
-      `the model '${model.name}' is decoupled: it answers over gRPC (--endpoint=stream with grpc://HOST:8001) and ` +
-        '--endpoint=generate_stream',
+      `the model '${model.name}' is decoupled: use gRPC (--endpoint=stream with grpc://HOST:8001) or ` +
+        `--endpoint=generate_stream`,
     )
   const ring = entries.map((entry, i) => httpRequest(settings, entry, region, i))
   return { ...one, path: `${target.base}/v2/models/${name}${version}/infer`, ring }

@@ -1,8 +1,8 @@
 /** Reads the arguments of `nereid bench`. */
 
-import { CommandError, commandNamed, headerOf, readArguments } from '../../internal.js'
 import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { CommandError, commandNamed, headerOf, readArguments } from '../../internal.js'
 import { rewritten, type Extra, type Given } from './perf_analyzer.js'
 
 export const ENDPOINTS = ['infer', 'stream', 'generate', 'generate_stream', 'embeddings', 'rerank'] as const
@@ -115,7 +115,8 @@ export function settingsOf(args: readonly string[]): Settings {
   checkEffect(given, { endpoint, targets, isGrpc })
   for (const name of ['csv', 'json', 'report']) checkPath(name, options.get(name) ?? '')
   if (targets.length === 2) {
-    if (loads.length > 1) throw new CommandError('a comparison has one load: a --concurrency or a --rate, no range')
+    if (loads.length > 1)
+      throw new CommandError('a comparison needs a single load: --concurrency or --rate with one value')
   }
   const latencyMax = extra('latency-threshold', 0)
   const requests = amount('requests', 0, 0) || extra('measurement-request-count', 0)
@@ -171,7 +172,7 @@ function checkGiven(given: readonly Given[]): void {
     const other = given.slice(0, i).find((one) => one.name === name)
     if (other === undefined || REPEATED.has(name)) continue
     if (other.label === label) throw new CommandError(`${label} is given twice: give it once`)
-    throw new CommandError(`${other.label} and ${label} are the same: give one of them`)
+    throw new CommandError(`${other.label} and ${label} are the same: give only one of them`)
   }
 }
 
@@ -215,7 +216,7 @@ function checkPath(option: string, path: string): void {
   if (path === '') return
   try {
     const isThere = existsSync(path)
-    if (isThere && statSync(path).isDirectory()) throw new Error('it is a directory, and a file is to be written')
+    if (isThere && statSync(path).isDirectory()) throw new Error('it is a directory, but a file is needed')
     accessSync(isThere ? path : dirname(path), constants.W_OK)
   } catch (error) {
     throw new CommandError(`--${option}=${path}: ${error instanceof Error ? error.message : String(error)}`)
@@ -254,11 +255,11 @@ function targetOf(text: string, protocol: string | null, tls: boolean): Target {
     // Special schemes have hosts that are checked.
     url = new URL(whole.replace(/^grpc(s?):/, 'http$1:'))
   } catch {
-    throw new CommandError(`'${text}' is no URL of a server, such as http://localhost:8000 or grpc://localhost:8001`)
+    throw new CommandError(`'${text}' is not a URL of a server, such as http://localhost:8000 or grpc://localhost:8001`)
   }
   const scheme = whole.slice(0, whole.indexOf(':'))
   if (!['http', 'https', 'grpc', 'grpcs'].includes(scheme))
-    throw new CommandError(`'${text}' is no URL of http, https, grpc or grpcs`)
+    throw new CommandError(`'${text}' is not a URL of http, https, grpc or grpcs`)
   const found = scheme.startsWith('grpc') ? 'grpc' : 'http'
   if (found !== asked)
     throw new CommandError(`--protocol=${asked} and '${text}' differ: give the ${asked} port, ${asked}://HOST:PORT`)
@@ -266,7 +267,7 @@ function targetOf(text: string, protocol: string | null, tls: boolean): Target {
   const port = url.port !== '' ? url.port : (/:(80|443)\b/.exec(whole)?.[1] ?? (asked === 'grpc' ? '8001' : '8000'))
   const address = `${url.hostname}:${port}`
   const base = url.pathname.replace(/\/+$/, '')
-  if (asked === 'grpc' && base !== '') throw new CommandError(`'${text}' has a path, and gRPC has none`)
+  if (asked === 'grpc' && base !== '') throw new CommandError(`'${text}' has a path, which gRPC does not have`)
   return { url: `${scheme}://${address}${base}`, protocol: asked, isSecure, address, base }
 }
 
@@ -304,7 +305,9 @@ function goalOf(text: string): Goal {
   const statistic = STATISTICS.find((one) => one === name)
   const limitUs = Number(value) * (UNITS[unit] ?? Number.NaN)
   if (statistic === undefined || !(limitUs > 0))
-    throw new CommandError(`--goal is such as 'p99<20ms', of ${STATISTICS.join(', ')}, in us, ms or s; got '${text}'`)
+    throw new CommandError(
+      `--goal has a form such as 'p99<20ms', with ${STATISTICS.join(', ')}, in us, ms or s; got '${text}'`,
+    )
   return { statistic, limitUs, text: `${statistic} < ${value} ${unit}` }
 }
 

@@ -117,7 +117,7 @@ export function remarkLines(rows: readonly Row[], { stopWithin, windowsMax }: Se
     if (isStable === false)
       lines.push(`not stable with ${loadText(load)}: no 3 of ${count} were within ${stopWithin} %`)
     if (result.unsent > 0)
-      lines.push(`overloaded with ${loadText(load)}: ${result.unsent} requests were due and never sent`)
+      lines.push(`overloaded with ${loadText(load)}: ${result.unsent} requests were due but never sent`)
     const cores = result.seconds > 0 ? result.cpu_us / 1e6 / result.seconds : 0
     if (cores > CLIENT_CORES_MAX)
       lines.push(
@@ -133,11 +133,11 @@ export function foundLines(goal: Goal, found: Found, isStopped: boolean): string
   const { rate, runs, kept, above, capacity, problem } = found
   const figure = (value: number): string => loadFigure({ kind: 'rate', value })
   const higher = above === null ? '' : `; at ${figure(above.rate)}/s ${above.reason}`
-  const closed = capacity === null ? [] : [`in a closed loop the server answers ${rateText(capacity)} requests/s`]
+  const closed = capacity === null ? [] : [`in a closed loop the server completes ${rateText(capacity)} requests/s`]
   const ended = problem !== null ? `the search ended: ${printable(problem)}` : 'the search was ended early'
   const isOver = problem === null && !isStopped
   if (rate === 0) {
-    if (isOver) return [`${goal.text} was not reached at any rate${higher}`, ...closed]
+    if (isOver) return [`${goal.text} was not met at any rate${higher}`, ...closed]
     return [`${ended}, before a rate kept ${goal.text}${higher}`, ...closed]
   }
   if (runs === 0)
@@ -176,7 +176,7 @@ const NARROW = 0.1
 
 /** One of three: a difference, none that matters, or not to be told. */
 export function verdict({ name, ratio }: Compared): string {
-  if (ratio === null) return `not decided: it takes ${PAIRS} pairs with answers of both`
+  if (ratio === null) return `not decided: it takes ${PAIRS} pairs in which both respond`
   const { median, least, most } = ratio
   const noise = Math.max(most - 1, 1 / least - 1)
   if (least <= 1 && most >= 1) {

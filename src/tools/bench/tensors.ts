@@ -83,7 +83,7 @@ const DATATYPES = new Map<string, Datatype>([
 
 function numeric(value: unknown): number {
   if (typeof value === 'number') return value
-  throw new CommandError(`${JSON.stringify(value)} is no number`)
+  throw new CommandError(`${JSON.stringify(value)} is not a number`)
 }
 
 function within(value: unknown, isSigned: boolean, bits: number): number {
@@ -96,7 +96,7 @@ function within(value: unknown, isSigned: boolean, bits: number): number {
 
 function datatypeOf(name: string): Datatype {
   const found = DATATYPES.get(name)
-  if (found === undefined) throw new CommandError(`the datatype ${name} has no elements that this command can make`)
+  if (found === undefined) throw new CommandError(`the datatype ${name} is not supported by this command`)
   return found
 }
 
@@ -153,7 +153,7 @@ export function encoded(datatype: string, values: readonly unknown[]): Buffer {
     return Buffer.concat(
       values.flatMap((value) => {
         if (typeof value !== 'string' && !Buffer.isBuffer(value))
-          throw new CommandError(`${JSON.stringify(value)} is no string`)
+          throw new CommandError(`${JSON.stringify(value)} is not a string`)
         const bytes = Buffer.from(value)
         const length = Buffer.alloc(4)
         length.writeUInt32LE(bytes.length)

@@ -48,7 +48,7 @@ function explanationOf(rest: readonly string[], options: ReadonlyMap<string, str
   if (more.length > 0) throw new CommandError(`why explains one model or one record, not '${rest.join("' and '")}'`)
   if (what === '-' || what?.trimStart().startsWith('{') === true) {
     const wrong = [...options.keys()].find((name) => name !== 'json')
-    if (wrong !== undefined) throw new CommandError(`why reads the record itself, and --${wrong} is for a server`)
+    if (wrong !== undefined) throw new CommandError(`why reads the record itself; --${wrong} is for a server`)
     return async () => explainRecords(recordsIn(what === '-' ? await text(process.stdin) : what))
   }
   const remote = remoteOf(given('url') ?? DEFAULT_URL, given('header') ?? null)
@@ -92,7 +92,7 @@ function changesOf(text: string): string {
 const UNKNOWN_PATH = 'Not Found'
 
 function advise(status: number, error: string | null): string {
-  if (status === 401 || status === 403) return '; it needs the permission of statistics'
+  if (status === 401 || status === 403) return '; it needs a key with the permission of statistics'
   if (error !== null && error !== UNKNOWN_PATH) return ''
   return '; this server does not explain requests, as Triton and older releases of Nereid do not'
 }

@@ -94,13 +94,13 @@ function changeOf(phase: string, share: number, record: Readonly<Record<string, 
   const more = `nereid why ${wordOf(record['model']) || 'MODEL'}`
   if (wordOf(record['code']) !== '')
     return record['fault'] === 'client'
-      ? 'The request: its error says what is wrong with it.'
-      : `What the error names; ask for the model: ${more}`
-  if (numberOf(record['total_us']) < FAST_US) return 'Nothing: it took less than a millisecond.'
-  if (phase === '') return `The record has no phases; ask for the model: ${more}`
-  if (share < 0.3) return `No phase stands out; ask for the model: ${more}`
-  if (phase !== 'queue') return `${PHASES[phase]?.[1] ?? `The phase ${phase} took longest.`} Ask for the model: ${more}`
-  if (record['cause'] === 'delay_elapsed')
-    return `A shorter max_queue_delay_microseconds; what it would cost or gain: ${more}`
-  return `More instances, larger batches or other priorities; which one would help: ${more}`
+      ? 'The request: its error describes the mistake.'
+      : `The cause that the error names. Advice for the model: ${more}`
+  if (numberOf(record['total_us']) < FAST_US) return 'Nothing: the request took less than a millisecond.'
+  if (phase === '') return `Unknown: the record has no phases. Advice for the model: ${more}`
+  if (share < 0.3) return `No phase dominates. Advice for the model: ${more}`
+  if (phase !== 'queue')
+    return `${PHASES[phase]?.[1] ?? `The phase ${phase} took longest.`} Advice for the model: ${more}`
+  if (record['cause'] === 'delay_elapsed') return `A shorter max_queue_delay_microseconds; to see its effect: ${more}`
+  return `More instances, larger batches or other priorities; to see which one would help: ${more}`
 }

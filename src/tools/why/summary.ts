@@ -44,22 +44,23 @@ export function modelText(value: unknown, changes: string | undefined): string[]
     lines.push('', 'Why batches began:', ...causes.map(([cause, share]) => `  ${percentOf(share)}: ${causeOf(cause)}`))
   const waits = shares(sum['behind'])
   if (waits.length > 0)
-    lines.push('', 'What requests waited behind:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
+    lines.push('', 'Requests waited for:', ...waits.map(([model, share]) => `  ${percentOf(share)}: ${model}`))
   lines.push('', ...adviceText(sum['advice'], sum['replayed']))
   if (changes !== undefined) lines.push('', ...simulatedText(sum, changes))
   return lines
 }
 
 function arrivals({ arrivals, clients }: Readonly<Record<string, unknown>>): string {
-  if (arrivals === 'closed') return `${counted(numberOf(clients), 'client')} that wait for a response before they send`
-  return 'requests arrive whether or not others are answered'
+  if (arrivals === 'closed')
+    return `${counted(numberOf(clients), 'client')} that wait for a response before they send the next request`
+  return 'requests arrive independently of responses'
 }
 
 function adviceText(advice: unknown, replayed: unknown): string[] {
   const all = listOf(advice).map(membersOf)
   if (all.length === 0 && replayed === false)
     return ['What to change: not known. Changes are tried once enough requests waited or ran on worker threads.']
-  if (all.length === 0) return ['What to change: nothing; the server found no setting that would help.']
+  if (all.length === 0) return ['What to change: nothing; no setting that the server tried would help.']
   return [
     'What to change:',
     ...all.flatMap(({ change, setting, from, to, text, now, expected }, i) => [

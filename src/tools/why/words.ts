@@ -9,13 +9,13 @@ export const PHASES: Readonly<Record<string, readonly [meaning: string, change: 
     'parsing and checking the request',
     'Binary data parses faster than JSON, and shared memory needs no copy (docs/shared-memory.md).',
   ],
-  model: ['in the model (an ensemble, or the response cache)', 'Ask for the models of the ensemble.'],
+  model: ['in the model (an ensemble, or the response cache)', 'See the models of the ensemble.'],
   queue: ['waiting in the queue', ''],
   input: ['gathering the inputs of the batch', 'Inputs in shared memory need no copy.'],
   infer: ['computing', 'The model itself takes the time: its threads, its batch, or other processes on its cores.'],
   output: ['distributing the outputs of the batch', 'Outputs in shared memory need no copy.'],
   responses: ['making further responses', 'The model itself takes the time between its responses.'],
-  encode: ['encoding the response', 'Binary data encodes faster than JSON, and a request can ask for fewer outputs.'],
+  encode: ['encoding the response', 'Binary data encodes faster than JSON, and a request can list fewer outputs.'],
   write: ['sending the response', 'The client or the network read the response slowly.'],
 }
 
@@ -39,4 +39,4 @@ export const behindText = (name: string): string => `It waited because ${name} w
 
 /** Words for a cause; `no_batch` is that of requests that ran in no batch. */
 export const causeOf = (cause: string): string =>
-  CAUSES[cause] ?? (cause === 'no_batch' ? 'the response cache or an ensemble answered' : cause)
+  CAUSES[cause] ?? (cause === 'no_batch' ? 'the response cache or an ensemble responded' : cause)

@@ -111,7 +111,7 @@ export class SpanQueue {
           this.counts.failed += batch.length
           const why = error instanceof Error ? error.message : String(error)
           if (!this.#loggedFailed)
-            this.#warn(`the collector of traces does not take spans, which are lost until it does: ${why}`)
+            this.#warn(`the collector of traces rejects spans, which are lost until it accepts them: ${why}`)
           this.#loggedFailed = true
         },
       )

@@ -54,7 +54,7 @@ export function call(port, method, body, headers = {}) {
       te: 'trailers',
       ...headers,
     })
-    const timer = setTimeout(() => stream.destroy(new Error(`${method}: no answer within ${MS_MAX} ms`)), MS_MAX)
+    const timer = setTimeout(() => stream.destroy(new Error(`${method}: no response within ${MS_MAX} ms`)), MS_MAX)
     let bytes = 0
     let trailers = {}
     stream.on('response', (head) => (trailers = head))

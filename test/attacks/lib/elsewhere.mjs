@@ -70,7 +70,7 @@ export const ELSEWHERE = [
     attack: 'a model that is saved 200 times in a second under nereid dev',
     limit:
       'Changes are collected until `QUIET_MS` of silence, at most `COLLECT_MS_MAX` and `FILES_MAX`, and a model ' +
-      'has one reload at a time. At most `DIRECTORIES_MAX` directories are watched (`src/commands/dev`).',
+      'has one reload at a time. At most `DIRECTORIES_MAX` directories are watched (`src/tools/dev`).',
     file: 'test/javascript/dev.test.ts',
     test: 'a burst of 200 saves ends with the last one, few reloads, and no thread or memory that stays',
   },

@@ -125,7 +125,7 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
     await put('repository/ab/1/model.onnx', Buffer.from('first'))
     const object = await find('ab/1/model.onnx')
     await put('repository/ab/1/model.onnx', Buffer.from('again'))
-    await mustThrow('changed', 'it is another object than was listed', () => read(client, object))
+    await mustThrow('changed', 'it differs from the listed object', () => read(client, object))
   })
   await checks.step('a bucket that is absent is told as that', async () => {
     const other = await open(urlOf('nobody'), environment)

@@ -99,7 +99,7 @@ class Array:
     @staticmethod
     def from_dlpack(value):
         kind, device = value.__dlpack_device__()
-        assert int(kind) == 2, f"it lies on a device of kind {kind}"
+        assert int(kind) == 2, f"it is on a device of kind {kind}"
         capsule = value.__dlpack__(stream=1)
         managed = _Managed.from_address(_pointer(capsule, b"dltensor"))
         _rename(capsule, b"used_dltensor")

@@ -63,7 +63,7 @@ def test_b_pyr_09_what_a_runner_left_behind_is_ended_and_nothing_else(guardian, 
     # A process that cleared its environment and stayed in the session of its runner.
     guardian.tell(f"+7 {led.pid} {start_of(led.pid)}", "-7")
     until(lambda: is_over(marked) and is_over(led))
-    assert guardian.process.stdout.readline().decode().startswith("ended processes that a model had started and left behind: ")
+    assert guardian.process.stdout.readline().decode().startswith("ended processes that a model had left running: ")
     assert not [one for one in (*others, bare) if one.poll() is not None]
 
 

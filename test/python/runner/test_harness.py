@@ -59,7 +59,7 @@ def test_b_py_33_failures_have_the_servers_texts(model):
         one.infer()
     assert caught.value.code == pb.TritonError.NOT_FOUND
     one = model(HEAD + "    def execute(self, requests):\n        return None\n")
-    with pytest.raises(InferenceError, match="the request was not answered"):
+    with pytest.raises(InferenceError, match="the request has no final response"):
         one.infer()
 
 

@@ -152,7 +152,7 @@ def test_b_py_16_many_threads_share_a_sender(host):
     assert got[-1].final and sorted(seen(a) for a in got[:-1]) == [[i, j] for i in range(8) for j in range(50)]
 
 
-DROPPED = in_batch("the request was not answered: its response sender ended before its final response")
+DROPPED = in_batch("the request has no final response: its response sender ended before it sent one")
 
 
 @pytest.mark.parametrize("model, decoupled", [(DECOUPLED, True), (SNIPPET, False)], ids=["decoupled", "default"])

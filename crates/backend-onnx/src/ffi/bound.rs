@@ -176,5 +176,5 @@ fn copy_of(session: &Session, address: u64, len: usize) -> Result<RegionRef> {
 
 #[cold]
 fn not_on_device() -> Error {
-    Error::internal("a tensor that does not lie on a device was bound to a run there")
+    Error::internal("a tensor that is not on a device was bound to a run there")
 }

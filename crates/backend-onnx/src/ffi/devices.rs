@@ -185,8 +185,8 @@ pub(crate) fn unusable(kind: ProviderKind, why: &str) -> Error {
         ProviderKind::Tensorrt => "TensorRT",
     };
     Error::environment(format!(
-        "ONNX Runtime's {name} provider cannot be used: {why}; 'nereid gpu' says what this machine has and what \
-         installs the rest"
+        "ONNX Runtime's {name} provider cannot be used: {why}; 'nereid gpu' shows what this machine has and how to \
+            install the rest"
     ))
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct Library {
 }
 
 const UNREADABLE: &str = "it cannot be read";
-const NOT_ELF: &str = "it is no 64-bit ELF library";
-const DAMAGED: &str = "its tables lead out of the file";
+const NOT_ELF: &str = "it is not a 64-bit ELF library";
+const DAMAGED: &str = "its tables point outside of the file";
 
 const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
@@ -59,7 +59,7 @@ pub(crate) fn read(mut file: impl Read + Seek) -> Result<Library, &'static str> 
             _ => {}
         }
     }
-    let (start, bytes) = dynamic.ok_or("it is no library: it has no dynamic section")?;
+    let (start, bytes) = dynamic.ok_or("it is not a library: it has no dynamic section")?;
     let (mut names, mut names_bytes, mut own, mut needed) = (None, 0, None, Vec::new());
     for i in 0..(bytes / 16).min(DYNAMIC_MAX) {
         let entry: [u8; 16] = at(&mut file, start.checked_add(i * 16).ok_or(DAMAGED)?)?;
@@ -80,7 +80,7 @@ pub(crate) fn read(mut file: impl Read + Seek) -> Result<Library, &'static str> 
     };
     let place = loads.iter().find_map(place).ok_or(DAMAGED)?;
     if names_bytes > NAMES_BYTES_MAX {
-        return Err("its table of names is very long");
+        return Err("its table of names is too long");
     }
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(place)).map_err(|_| UNREADABLE)?;
@@ -179,7 +179,7 @@ mod tests {
         let bytes = NAMES.len() as u64;
         check(library(NAMES, &[(STRING_TABLE, 0x10000), (STRING_BYTES, bytes), (NEEDED, 1000)]), DAMAGED);
         check(library(NAMES, &[(STRING_TABLE, 7), (STRING_BYTES, bytes)]), DAMAGED);
-        check(library(NAMES, &[(STRING_TABLE, 0x10000), (STRING_BYTES, u64::MAX)]), "its table of names is very long");
+        check(library(NAMES, &[(STRING_TABLE, 0x10000), (STRING_BYTES, u64::MAX)]), "its table of names is too long");
         check(library(NAMES, &[]), DAMAGED);
     }
 }

@@ -163,8 +163,11 @@ fn provider(
     let name = kind.file();
     let Some(file) = directory.map(|d| d.join(&name)).filter(|f| f.is_file()) else {
         let looked: Vec<_> = candidates.iter().map(|c| format!("'{}'", c.display())).collect();
-        let looked =
-            if looked.is_empty() { "nowhere to look".to_owned() } else { format!("not in {}", looked.join(", ")) };
+        let looked = if looked.is_empty() {
+            "there is no directory to search".to_owned()
+        } else {
+            format!("not in {}", looked.join(", "))
+        };
         found.problems.push(format!("there is no {name}: {looked}"));
         found.command = Some(of_provider(release));
         return found;
@@ -197,11 +200,7 @@ fn provider(
     found.file = Some(file);
     let missing: Vec<_> = found.libraries.iter().filter(|l| l.file.is_none()).collect();
     for library in missing.iter().filter(|l| !l.is_optional) {
-        found.problems.push(format!(
-            "{} is missing; it was looked for in {} directories",
-            library.name,
-            directories.len()
-        ));
+        found.problems.push(format!("{} is missing from the {} searched directories", library.name, directories.len()));
     }
     if !missing.is_empty() && found.command.is_none() {
         let is_tensorrt = |n: &str| n.starts_with("libnvinfer") || n.starts_with("libnvonnxparser");

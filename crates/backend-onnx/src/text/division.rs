@@ -70,7 +70,7 @@ impl Texts {
 
     fn element(&self, at: usize) -> Result<&[u8]> {
         let bytes = self.elements.get(at).and_then(|&(start, len)| self.raw.host()?.get(start..start + len));
-        bytes.ok_or_else(|| Error::internal("a request does not have this text"))
+        bytes.ok_or_else(|| Error::internal("the request has no text with this index"))
     }
 
     fn encode(&self, text: usize) -> Result<Tokens> {
@@ -109,7 +109,7 @@ impl Texts {
         let width = i64::try_from(core.width).unwrap_or(i64::MAX);
         let output = response.outputs.first().filter(|o| o.datatype == DataType::Fp32 && o.shape[..] == [1, width]);
         let bytes = output.and_then(|o| o.data.host());
-        let bytes = bytes.ok_or_else(|| Error::internal("a text has another row than its model declares"))?;
+        let bytes = bytes.ok_or_else(|| Error::internal("the row of a text differs from what its model declares"))?;
         let mut row: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
         if let Some(found) = row.iter().find(|value| !value.is_finite()) {
             let model = &core.signature.model;
@@ -158,7 +158,7 @@ impl Division for Texts {
         let mut rows = self.rows.lock();
         let slab = rows.slab.as_mut().and_then(|(slab, _)| slab.get_mut(text as usize * len..));
         let place = slab.and_then(|rest| rest.get_mut(..len));
-        let place = place.ok_or_else(|| Error::internal("a request does not have this text"))?;
+        let place = place.ok_or_else(|| Error::internal("the request has no text with this index"))?;
         for (to, value) in place.as_chunks_mut::<4>().0.iter_mut().zip(&row) {
             *to = value.to_le_bytes();
         }
@@ -190,8 +190,8 @@ fn count(tokens: &AtomicU64, more: u64, model: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the texts of a request have more than {REQUEST_TOKENS_MAX} tokens for model '{model}', which is the limit: \
-         send several requests"
+        "the texts of a request have more than {REQUEST_TOKENS_MAX} tokens (the limit) for model '{model}': send \
+         several requests"
     )))
 }
 

@@ -64,7 +64,7 @@ impl Backend for TextBackend {
 /// read.
 ///
 /// # Errors
-/// Those of a load.
+/// NOT_FOUND without a file; INVALID_ARG for files that contradict or exceed a limit, and for invalid parameters.
 pub fn read_text_folder(config: &Bytes, version_directory: &Path) -> Result<Folder> {
     let (folder, _) = read(&ModelConfig::parse(config)?, version_directory)?;
     Tokenizer::open(version_directory)?;
@@ -211,7 +211,7 @@ fn check(signature: &Signature, role: Role, width: Option<u32>) -> Result<(bool,
             let row = match (role, width) {
                 (Role::Rerank, _) => "1".to_owned(),
                 (_, Some(width)) => width.to_string(),
-                (_, None) => "the number of values of a row, which the graph does not say".to_owned(),
+                (_, None) => "the number of values of a row, which the graph does not declare".to_owned(),
             };
             let needed = format!("TYPE_FP32 [{row}], or [-1,{row}] with max_batch_size 0");
             Err(wrong("output", &output.name, output.datatype, &output.dims, &needed))

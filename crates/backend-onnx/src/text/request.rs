@@ -34,11 +34,11 @@ impl Wishes {
             Some(wanted) => dimensions(core, wanted).ok_or_else(|| of(DIMENSIONS).wrong(&possible(core)))?,
         };
         let embeds = |name: Wish<'_>| match name.boolean()? {
-            Some(_) if core.facts.role != Role::Embed => Err(name.wrong("only models that embed take it")),
+            Some(_) if core.facts.role != Role::Embed => Err(name.wrong("only embedding models accept it")),
             value => Ok(value),
         };
         let scores = |name: Wish<'_>| match name.boolean()? {
-            Some(true) if core.facts.role == Role::Embed => Err(name.wrong("models that embed have no scores")),
+            Some(true) if core.facts.role == Role::Embed => Err(name.wrong("embedding models have no scores")),
             value => Ok(value),
         };
         let side = match of(TRUNCATION_SIDE).one_of(&CutSide::ALL.map(|side| (side.name(), side)))? {
@@ -91,14 +91,14 @@ fn dimensions(core: &TextCore, wanted: i64) -> Option<usize> {
 
 fn possible(core: &TextCore) -> String {
     match &core.facts.dimensions {
-        _ if core.facts.role != Role::Embed => "only models that embed take it".to_owned(),
+        _ if core.facts.role != Role::Embed => "only embedding models accept it".to_owned(),
         Dimensions::Any => format!("1 to {} are possible", core.width),
         Dimensions::Listed(all) => {
             let all: Vec<String> = all.iter().map(u32::to_string).collect();
             format!("{} and {} are possible", all.join(", "), core.width)
         }
         Dimensions::Fixed => format!(
-            "only {} is possible, because no file declares that the model was trained for others; if it was, set \
+            "only {} is possible, because no file declares others that the model was trained for; if it was, set \
              parameters {{ key: \"dimensions\" value {{ string_value: \"any\" }} }} in its configuration",
             core.width
         ),

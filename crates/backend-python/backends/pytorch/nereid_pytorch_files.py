@@ -18,7 +18,7 @@ def kind_of(path):
     with open(path, "rb") as file:
         begin = file.read(256)
     if not begin:
-        raise NotAModel("is empty: it was not written to its end, or not copied")
+        raise NotAModel("is empty: it was not written or copied completely")
     if begin.startswith(_POINTER):
         raise NotAModel("is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned")
     if begin.lstrip()[:5].lower() in (b"<!doc", b"<html", b"<head", b"<?xml"):

@@ -262,7 +262,7 @@ class Devices:
                     opened = self._opened[key] = _Opened(driver().open(*key))
                 except Failed as e:
                     self._send_later(self._refuse())
-                    raise lose(e, f"an input lies on GPU {memory.device} and cannot be opened: {e}") from None
+                    raise lose(e, f"an input is on GPU {memory.device} and cannot be opened: {e}") from None
             opened.uses += 1
             watch.opened = key
         return opened.address + memory.offset

@@ -127,7 +127,7 @@ def imported(value):
     if type(value).__name__ == "PyCapsule":
         capsule = value
         if not _is_valid(capsule, _NAME):
-            raise TritonModelException("The DLPack capsule was used before, or is none: it cannot be used again.")
+            raise TritonModelException("The DLPack capsule was used before or is not a capsule: it cannot be used again.")
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         kind, number = value.__dlpack_device__()
         capsule = _capsule_on(int(number), value) if int(kind) == CUDA else value.__dlpack__(stream=None)

@@ -131,7 +131,7 @@ class Guardian:
         values = {self.server + b"-" + name for name in over}
         killed = sweep(Belonging(dict(runner for runner in over.values() if runner), values.__contains__))
         if killed:
-            say(f"ended processes that a model had started and left behind: {', '.join(map(str, sorted(killed)))}")
+            say(f"ended processes that a model had left running: {', '.join(map(str, sorted(killed)))}")
 
     def all_over(self):
         """Ends the remains of all runners of the server, also of unreported ones."""

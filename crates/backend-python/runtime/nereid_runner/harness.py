@@ -109,7 +109,7 @@ class Model(link.Unlinked):
         for slot in slots:
             while not self._answers[slot][1][0]:
                 if monotonic() > end:
-                    raise TimeoutError("a request was not answered")
+                    raise TimeoutError("a request got no response")
                 sleep(0.001)
         return [self._answers.pop(slot)[0] for slot in slots]
 
@@ -208,8 +208,8 @@ class Model(link.Unlinked):
             got[1][0] = True
 
     def dropped(self, slot, generation):
-        error = TritonError(self.failed("the request was not answered: its response sender ended before its final "
-            "response"))
+        error = TritonError(self.failed("the request has no final response: its response sender ended before it sent "
+            "one"))
         self.respond(slot, generation, received([], error), True)
 
     def execute(self, request, decoupled):

@@ -23,7 +23,7 @@ from .response import TritonError, received
 _RELEASES_MAX = 8192
 _AUTO_COMPLETE = "Model control, metrics and BLS are not available in the 'auto_complete_config' function."
 _FORKED = (
-    "A process that a model forked has no way to the server: models are called, loaded and asked for, and "
+    "A process that a model forked has no connection to the server: models are called, loaded and queried, and "
     "metrics made, in the process that the server started."
 )
 
@@ -121,7 +121,7 @@ class Server(link.Unlinked):
 
     def dropped(self, slot, generation):
         self.codec.give_back(self._held.pop((slot, generation), (None, ()))[1])
-        text = self.failed("the request was not answered: its response sender ended before its final response")
+        text = self.failed("the request has no final response: its response sender ended before it sent one")
         answer = []
         length = 8 + self.codec.error(answer, CODE_INTERNAL, text, 1)
         self.side.send_later(wire.head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation) + answer[0])
@@ -213,7 +213,7 @@ class Server(link.Unlinked):
                 self.work.keep(header, buf[at:end])
                 continue
             if frame != FRAME_CALL_RESPONSE:
-                raise SystemError(f"frame {frame} came where the answer of a call is due")
+                raise SystemError(f"frame {frame} arrived instead of the response to a call")
             of, response, last = self.codec.call_response(buf, at)
             if of == number:
                 if kept is None or response._parameters:

@@ -101,13 +101,13 @@ impl Calls {
             }
         };
         let Some(host) = peer.host() else {
-            reject(&**peer, way, call, &Error::unavailable("there is no server to ask"));
+            reject(&**peer, way, call, &Error::unavailable("there is no server for this call"));
             return Ok(());
         };
         let caller = peer.parent(call.parent);
         let mut open = self.open.lock();
         if open.contains_key(&call.call) {
-            return Err(ProtocolError("two calls have one number"));
+            return Err(ProtocolError("two calls have the same number"));
         }
         let (most, what) = match peer.model().is_empty() {
             true => (PROGRAM_CALLS_MAX, "this program has {} inferences in progress"),

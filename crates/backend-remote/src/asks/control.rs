@@ -63,8 +63,8 @@ impl Controls {
         json: &str,
         bytes: Option<ControlBytes>,
     ) -> Result<(), ProtocolError> {
-        let asked = Value::parse(json.as_bytes()).map_err(|_| ProtocolError("a question is no JSON"))?;
-        let id = asked.member("id").and_then(Value::as_u64).map_err(|_| ProtocolError("a question has no number"))?;
+        let asked = Value::parse(json.as_bytes()).map_err(|_| ProtocolError("a question is not JSON"))?;
+        let id = asked.member("id").and_then(Value::as_u64).map_err(|_| ProtocolError("a question has no id"))?;
         match self.operate(peer, way, id, asked, bytes) {
             Ok(Some(result)) => send_result(&**peer, way, id, Ok(result)),
             Ok(None) => {}
@@ -92,7 +92,7 @@ impl Controls {
         let model = || asked.member("model")?.as_string();
         if operation == "describe" {
             let version = asked.get("version").map_or(Ok(-1), Value::as_i64)?;
-            let host = peer.host().ok_or_else(|| Error::unavailable("there is no server to ask"))?;
+            let host = peer.host().ok_or_else(|| Error::unavailable("there is no server for this call"))?;
             let found = host.describe(&model()?, version)?;
             return Ok(Some(format!(
                 r#","version":{},"decoupled":{},"batches":{},"priority_levels":{},"default_priority":{}"#,
@@ -106,7 +106,7 @@ impl Controls {
             ModelOperation::Read { .. } => Some("report"),
             ModelOperation::Load { .. } | ModelOperation::Unload { .. } | ModelOperation::Repositories(_) => None,
         };
-        let host = peer.host().ok_or_else(|| Error::unavailable("there is no server to ask"))?;
+        let host = peer.host().ok_or_else(|| Error::unavailable("there is no server for this call"))?;
         if self.open.fetch_add(1, Relaxed) >= CONTROLS_MAX {
             self.open.fetch_sub(1, Relaxed);
             return Err(Error::unavailable(format!(
@@ -199,7 +199,7 @@ fn send_result(peer: &dyn Peer, way: Way, id: u64, result: Result<String>) {
     let mut out = Vec::new();
     let json = format!(r#"{{"id":{id}{members}}}"#);
     if write::json(&mut out, InstanceId::ONLY, Frame::ControlResult, &json).is_err() {
-        let text = format!("the result has {} bytes, which no frame can have", json.len());
+        let text = format!("the result has {} bytes, which exceed the limit of a frame", json.len());
         return send_result(peer, way, id, Err(Error::unavailable(text)));
     }
     peer.send(way, &out);

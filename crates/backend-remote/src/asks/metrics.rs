@@ -81,14 +81,14 @@ impl Metrics {
     }
 
     fn existing_holder(&self) -> Result<Arc<Holder>> {
-        self.holder().ok_or_else(|| Error::internal("this instance made no family of metrics"))
+        self.holder().ok_or_else(|| Error::internal("this instance has no family of metrics"))
     }
 
     fn holder_or_new(&self, peer: &dyn Peer) -> Result<Arc<Holder>> {
         if let Some(holder) = self.holder() {
             return Ok(holder);
         }
-        let host = peer.host().ok_or_else(|| Error::unavailable("there is no server to ask"))?;
+        let host = peer.host().ok_or_else(|| Error::unavailable("there is no server for this call"))?;
         Ok(self.holder.lock().get_or_insert_with(|| Arc::new(Holder::new(host.metrics()))).clone())
     }
 }

@@ -78,7 +78,7 @@ impl Asks {
             FromRunner::Control(json) => self.controls.start(peer, way, json)?,
             FromRunner::MetricUpdate(change) => self.controls.metrics.update(change),
             FromRunner::Log(line) => self.log(line),
-            _ => return Err(ProtocolError("a frame that is not expected here")),
+            _ => return Err(ProtocolError("an unexpected frame")),
         }
         Ok(())
     }

@@ -493,7 +493,10 @@ fn b_sec_02_an_invalid_call_is_a_protocol_error_and_a_lack_of_memory_is_not() {
     invalid.request.parameters = "[]";
     assert!(runner.receive(FromRunner::Call(Box::new(invalid))).is_err());
     runner.start_call(call(1));
-    assert_eq!(runner.receive(FromRunner::Call(Box::new(call(1)))), Err(ProtocolError("two calls have one number")));
+    assert_eq!(
+        runner.receive(FromRunner::Call(Box::new(call(1)))),
+        Err(ProtocolError("two calls have the same number"))
+    );
 
     let short = runner_with(|link| link.is_short = true);
     let mut more = call(1);
@@ -503,7 +506,7 @@ fn b_sec_02_an_invalid_call_is_a_protocol_error_and_a_lack_of_memory_is_not() {
 
     let alone = runner_with(|link| link.has_server = false);
     alone.start_call(call(1));
-    assert_eq!(alone.answers(), [rejection("there is no server to ask")]);
+    assert_eq!(alone.answers(), [rejection("there is no server for this call")]);
     assert!(alone.operate(r#"{"id":1,"operation":"load","model":"m"}"#).contains("there is no server"));
 }
 
@@ -623,7 +626,7 @@ fn b_sec_07_operations_are_bounded_and_invalid_ones_are_protocol_errors() {
     }
     // A long operation is parsed on another thread.
     runner.receive(FromRunner::Control(&"[".repeat(20_000))).expect("later");
-    assert_eq!(runner.link.condemned.lock().take().as_deref(), Some("a question is no JSON"));
+    assert_eq!(runner.link.condemned.lock().take().as_deref(), Some("a question is not JSON"));
 
     let load = |id: usize| {
         runner
@@ -664,7 +667,7 @@ fn reports_and_changes_of_repositories_reach_the_server() {
     );
     let long = "x".repeat(crate::generated::FRAME_BYTES_MAX as usize);
     let (_, result) = operate(r#"{"id":10,"operation":"read","report":"index"}"#, Ok(long));
-    assert!(result.contains("which no frame can have"), "a result that is too long still gets an answer");
+    assert!(result.contains("which exceed the limit of a frame"), "a result that is too long still gets an answer");
     assert!(runner.operate(r#"{"id":1,"operation":"read","report":"all"}"#).contains("no report 'all'"));
 }
 

@@ -36,8 +36,8 @@ impl Runner {
     /// Handles a response outside of a result.
     pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), ProtocolError> {
         match answer.kind {
-            Answer::Reschedule => return Err(ProtocolError("a request is rescheduled on the side")),
-            Answer::None if !answer.is_final => return Err(ProtocolError("an answer that is none")),
+            Answer::Reschedule => return Err(ProtocolError("a request is rescheduled outside of its batch")),
+            Answer::None if !answer.is_final => return Err(ProtocolError("an empty response that is not final")),
             _ => {}
         }
         let mut state = self.state.lock();

@@ -93,13 +93,15 @@ impl Runner {
         let mut state = self.state.lock();
         let RunnerState { slots, in_flight, answered, .. } = &mut *state;
         let running = in_flight.running().filter(|batch| batch.id == result.batch);
-        let members = running.map(|batch| batch.members.len()).ok_or(ProtocolError("the result of no batch"))?;
+        let members = running.map(|batch| batch.members.len()).ok_or(ProtocolError("a result without a batch"))?;
         if result.failed.is_none() && result.answers.len() != members {
             // The requests end with the runner.
             in_flight.unread();
-            return Err(ProtocolError("a result has another number of answers than its batch has requests"));
+            return Err(ProtocolError(
+                "the number of responses in a result differs from the number of requests in its batch",
+            ));
         }
-        let batch = in_flight.end(at).ok_or(ProtocolError("the result of no batch"))?;
+        let batch = in_flight.end(at).ok_or(ProtocolError("a result without a batch"))?;
         let requests = batch.members.iter().map(|key| slots.lift(*key)).collect();
         if result.failed.is_some() || result.answers.iter().any(|answer| answer.kind != Answer::None) {
             *answered = at;

@@ -126,7 +126,7 @@ impl Runner {
             let keeps = (runs_again || draft.is_prefetched, runs_again);
             let written = match *key {
                 Some(key) => self.write_request(buffer, &mut room, key, entry, keeps),
-                None => Err(Error::unavailable("too many requests of this model have not been answered")),
+                None => Err(Error::unavailable("too many requests of this model are in progress")),
             };
             if let Err(error) = written {
                 // Frees the blocks of the inputs that were already written.

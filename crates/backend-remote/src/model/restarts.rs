@@ -90,8 +90,7 @@ impl RunnerModel {
         if let Some(times) = again.and_then(|again| again.crashes_reported) {
             log::error!(
                 "{name}: the {noun} ended {times} times, each within a minute of the time before; it is started again \
-                 after longer and longer pauses, of {} s at most, until it runs for a minute or model '{model}' is \
-                 loaded again",
+                 after growing pauses, of {} s at most, until it runs for a minute or model '{model}' is loaded again",
                 DELAY_MAX.as_secs()
             );
         }

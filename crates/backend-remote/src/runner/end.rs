@@ -65,8 +65,8 @@ impl Runner {
                 drop(state);
                 let seconds = left.as_secs_f64();
                 log::warn!(
-                    "{}: its model left service {seconds:.1} s ago, and the {} still has requests that clients wait \
-                     for: {waiting}",
+                    "{}: its model was unloaded {seconds:.1} s ago, and the {} still has requests of waiting clients: \
+                     {waiting}",
                     self.label(),
                     self.kind.noun()
                 );
@@ -88,8 +88,8 @@ impl Runner {
         drop(state);
         let seconds = grace.as_secs_f64();
         log::error!(
-            "{}: the {} is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, less \
-             when the server exits) for requests that nobody waits for: {requests}",
+            "{}: the {} is killed: its model was unloaded, and it worked for {seconds} s (exit-grace-seconds, less \
+             when the server exits) on cancelled requests: {requests}",
             self.label(),
             self.kind.noun()
         );

@@ -39,13 +39,13 @@ impl Runner {
         if state.questions.iter().any(|q| number > q.number) {
             drop(state);
             // The checks end with the runner.
-            return self.condemn("it answers a question that it was not asked");
+            return self.condemn("it responded to a question that was not sent");
         }
         // A late response to a check that timed out also answers the current ones.
         let all = std::mem::take(&mut state.questions);
         drop(state);
         for answer in all.into_iter().flat_map(|q| q.answers) {
-            let no = || Error::unavailable(format!("'{}' says that it is not ready", self.name)).by_model();
+            let no = || Error::unavailable(format!("'{}' reports that it is not ready", self.name)).by_model();
             answer(if is_ready { Ok(()) } else { Err(no()) });
         }
     }
@@ -58,7 +58,7 @@ impl Runner {
         state.questions = rest;
         drop(state);
         for answer in old.into_iter().flat_map(|q| q.answers) {
-            answer(Err(Error::unavailable(format!("'{}' did not say in time whether it is ready", self.name))));
+            answer(Err(Error::unavailable(format!("'{}' did not report in time whether it is ready", self.name))));
         }
     }
 }

@@ -352,20 +352,18 @@ int cuMemHostRegister_v2(void *start, size_t size, unsigned flags) {
 }
 int cuMemHostUnregister(void *start) { ENTER(); return drop_range(start, 0); }
 
-/* Streams, events, and copies that run when a thread waits for them. */
+/* Streams, and copies that run when a thread waits for them. */
 #define THINGS 1024
 typedef struct { int stream; uint64_t number; enum { IN, OUT, WITHIN } what; uint64_t to, from; size_t size; } Copy;
 static struct { int used, device; } streams[THINGS];
-static struct { int used, stream; uint64_t number; } events[THINGS];
 static Copy *waiting;
 static int waiting_count, waiting_room;
 static uint64_t started;
 
 static int number_of(void *handle, int what) { uintptr_t h = (uintptr_t)handle; return (int)(h >> 16) == what && (h & 0xffff) < THINGS ? (int)(h & 0xffff) : -1; }
 static void *handle_of(int number, int what) { return (void *)((uintptr_t)what << 16 | (uintptr_t)number); }
-enum { STREAM = 0x51, EVENT = 0x52 };
+enum { STREAM = 0x51 };
 static int stream_of(void *handle) { int n = number_of(handle, STREAM); return n >= 0 && streams[n].used ? n : -1; }
-static int event_of(void *handle) { int n = number_of(handle, EVENT); return n >= 0 && events[n].used ? n : -1; }
 
 /* Runs the copies of a stream up to a number, at most `most` of them. Called with the lock. */
 static int make_copies(int stream, uint64_t until, int most) {
@@ -445,59 +443,14 @@ int cuCtxSynchronize(void) {
   return code;
 }
 
-int cuEventCreate(void **event, unsigned flags) {
-  ENTER();
-  int n = 0;
-  if (current < 0) return INVALID_CONTEXT;
-  if (flags > 7) return INVALID_VALUE;
-  pthread_mutex_lock(&lock);
-  while (n < THINGS && events[n].used) n++;
-  if (n < THINGS) events[n].used = 1, events[n].stream = -1, *event = handle_of(n, EVENT);
-  pthread_mutex_unlock(&lock);
-  return n < THINGS ? OK : OUT_OF_MEMORY;
-}
-int cuEventRecord(void *event, void *stream) {
-  ENTER();
-  pthread_mutex_lock(&lock);
-  int e = event_of(event), s = stream_of(stream);
-  if (e >= 0 && s >= 0) events[e].stream = s, events[e].number = started;
-  pthread_mutex_unlock(&lock);
-  return e < 0 || s < 0 ? INVALID_HANDLE : OK;
-}
-static int look_at_event(void *event, int what) {
-  pthread_mutex_lock(&lock);
-  int e = event_of(event), code = e < 0 ? INVALID_HANDLE : OK;
-  /* An event of a destroyed stream is over, and so is one that was not recorded. */
-  if (e >= 0 && events[e].stream >= 0 && streams[events[e].stream].used) code = look(events[e].stream, events[e].number, what);
-  pthread_mutex_unlock(&lock);
-  return code;
-}
-int cuEventSynchronize(void *event) { ENTER(); return look_at_event(event, 0); }
-int cuEventQuery(void *event) { ENTER(); return look_at_event(event, 1); }
-int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
-  ENTER();
-  pthread_mutex_lock(&lock);
-  int known = stream_of(stream) >= 0;
-  pthread_mutex_unlock(&lock);
-  return flags ? INVALID_VALUE : known ? look_at_event(event, 0) : INVALID_HANDLE;
-}
-int cuEventDestroy_v2(void *event) {
-  ENTER();
-  pthread_mutex_lock(&lock);
-  int e = event_of(event);
-  if (e >= 0) events[e].used = 0;
-  pthread_mutex_unlock(&lock);
-  return e < 0 ? INVALID_HANDLE : OK;
-}
-
 /* For tests: number of objects that were created and not released: 'b' blocks of devices, 'h' blocks of the host,
-   'l' locked ranges, 's' streams, 'e' events. */
+   'l' locked ranges, 's' streams. */
 int mockLive(int what) {
   int n = 0;
   pthread_mutex_lock(&lock);
   for (int at = 0; at < BLOCKS && what == 'b'; at++) n += blocks[at].memory && !blocks[at].imported;
   for (int at = 0; at < RANGES; at++) n += ranges[at].start && (what == 'h' ? ranges[at].made : what == 'l' ? !ranges[at].made : 0);
-  for (int at = 0; at < THINGS; at++) n += what == 's' ? streams[at].used : what == 'e' ? events[at].used : 0;
+  for (int at = 0; at < THINGS; at++) n += what == 's' && streams[at].used;
   pthread_mutex_unlock(&lock);
   return n;
 }

@@ -57,7 +57,7 @@ impl States {
             // Triton loads such a model, too, because it may never use the state.
             let Some(datatype) = DataType::from_number(given.data_type) else {
                 log::warn!(
-                    "state '{}' of model '{}' does not specify 'data_type' and is not kept: the model runs without it",
+                    "state '{}' of model '{}' does not specify 'data_type' and is ignored",
                     given.input_name,
                     signature.model
                 );

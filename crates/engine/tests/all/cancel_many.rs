@@ -65,7 +65,7 @@ fn s06_requests_that_expire_together_do_not_hold_the_thread() {
         let policy = pb::ModelQueuePolicy { default_timeout_microseconds, ..Default::default() };
         pb::ModelDynamicBatching { default_queue_policy: Some(policy), ..Default::default() }
     };
-    let long = Duration::from_secs(1);
+    let long = Duration::from_secs(3);
     let begun = Instant::now();
     let (engine, version, calls, finish) = queue(|config| dynamic(config, expires(long)));
     // The timer thread is busy with a slow receiver.

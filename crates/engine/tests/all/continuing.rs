@@ -121,13 +121,34 @@ fn r51_a_replaced_version_ends_when_its_sequences_are_idle_for_too_long() {
 }
 
 #[test]
+fn r30_the_late_end_of_an_earlier_load_does_not_end_the_unload_of_a_newer_one() {
+    let engine = engine();
+    load_as(&engine, "m", 1);
+    let retire = || engine.retire("m", 1).map(|version| version.identity.load);
+    let earlier = retire();
+    load_as(&engine, "m", 1);
+    let newer = retire();
+    let after = |load| {
+        engine.retired("m", 1, load, "unloaded");
+        engine.versions(Some("m")).remove(0)
+    };
+    let of = |state, why: &str| ("m".to_owned(), 1, state, why.to_owned());
+    assert_eq!(after(earlier), of(engine::VersionState::Unloading, ""));
+    assert_eq!(after(newer), of(engine::VersionState::Unloaded, "unloaded"));
+    load_as(&engine, "m", 1);
+    assert_eq!(after(newer), of(engine::VersionState::Ready, ""));
+}
+
+#[test]
 fn r51_a_new_version_number_takes_over_and_an_unload_ends_sequences() {
     let engine = engine();
     reload(&engine);
     assert_eq!(ask(&engine, 1, "<"), Ok(1));
     load_as(&engine, "m", 2);
-    let old = Arc::downgrade(&engine.retire("m", 1).expect("served"));
-    engine.retired("m", 1, "unloaded");
+    let retiring = engine.retire("m", 1).expect("served");
+    engine.retired("m", 1, Some(retiring.identity.load), "unloaded");
+    let old = Arc::downgrade(&retiring);
+    drop(retiring);
     assert!(engine.is_ready(), "the old version is gone for readiness");
     let answer = {
         let version = engine.model("m", "").expect("serves");

@@ -460,8 +460,8 @@ fn a_rejected_step_fails_the_request_with_its_text() {
     // And again as before.
     publish(&s.engine, &of_numbers("add1", "add1")).unwrap();
     assert_eq!(call(&s.m, 1).rest(), [Number(2)]);
-    s.engine.retire("add1", 1);
-    s.engine.retired("add1", 1, "unloaded");
+    let load = s.engine.retire("add1", 1).map(|version| version.identity.load);
+    s.engine.retired("add1", 1, load, "unloaded");
     let error = try_call(&s.m, 1, None).map(|_| ()).unwrap_err();
     assert_eq!(error.message(), "Request for unknown model: 'add1' has no available versions");
     s.settles();

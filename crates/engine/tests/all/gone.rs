@@ -413,17 +413,18 @@ fn b_py_26_readiness_requires_all_instances_and_watchers_are_notified() {
     told.down(1, dead());
     assert_eq!(seen.load(SeqCst), 0, "told when `down` returned");
     assert_eq!((is_ready(&engine), engine.is_model_ready("m", "1")), ((false, false), Ok(false)));
-    assert_eq!(engine.unready(), [("m".to_owned(), 1, dead().message().to_owned())]);
+    let gone = ("m".to_owned(), 1, engine::VersionState::Ready, dead().message().to_owned());
+    assert_eq!(engine.versions(None), [gone]);
     // It still serves.
     let served = call(&version, 1);
     finish(next(&out));
     assert_eq!(served.rest(), [Got::Number(1)]);
     told.up(1);
-    assert_eq!((is_ready(&engine), seen.load(SeqCst), engine.unready()), ((true, true), 1, vec![]));
+    assert_eq!((is_ready(&engine), seen.load(SeqCst), engine.versions(Some("m"))[0].3.as_str()), ((true, true), 1, ""));
     // A version that does not serve any more makes nothing unready.
     engine.set_version_state("m", 1, engine::VersionState::Loading, "");
-    drop(engine.retire("m", 1));
-    engine.retired("m", 1, "unloaded");
+    let load = engine.retire("m", 1).map(|version| version.identity.load);
+    engine.retired("m", 1, load, "unloaded");
     told.down(0, dead());
     assert!(engine.is_ready());
 }

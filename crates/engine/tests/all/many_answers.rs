@@ -42,7 +42,7 @@ fn a_result_ends_a_request_whose_responder_was_not_taken() {
     });
     assert_eq!(call(&version, 7).rest(), [Number(7)]);
     let text = call(&version, 0).error();
-    assert!(text.message().contains("backend of model 'm' stopped without an answer"), "{text}");
+    assert!(text.message().contains("backend of model 'm' stopped without a response"), "{text}");
     settles(&engine, &version);
     let s = version.statistics();
     assert_eq!((s.success.count, s.fail.count, s.execution_count, s.inference_count), (1, 1, 1, 1));

@@ -123,7 +123,7 @@ fn s25_without_decoupled_responses_the_last_step_responds() {
     assert_eq!(send(&version, request(3)).rest(), [Got::Number(77)]);
     // A step that responds anyway.
     let error = send(&version, request(13)).error();
-    assert_eq!(error.message(), "model 'm' is not decoupled, and answered before its last step");
+    assert_eq!(error.message(), "model 'm' is not decoupled, but responded before its last step");
     settles(&engine, &version);
 }
 

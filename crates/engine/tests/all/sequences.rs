@@ -200,7 +200,7 @@ fn a_panic_fails_its_requests_and_frees_the_slot() {
         },
     );
     assert_eq!(ask(&version, of(1, "<", 1)), Ok(1));
-    assert!(ask(&version, of(1, "", 13)).is_err_and(|text| text.contains("stopped without an answer")));
+    assert!(ask(&version, of(1, "", 13)).is_err_and(|text| text.contains("stopped without a response")));
     assert_eq!(ask(&version, of(1, ">", 2)), Ok(3), "the state is that of the last success");
     assert_eq!(ask(&version, of(2, "<>", 5)), Ok(5), "the only slot is free");
 }
@@ -284,8 +284,7 @@ fn s18_sequences_beyond_the_limit_are_rejected_until_one_ends() {
         support::try_model_of(options, change, |_, batch, _| batch.requests.iter_mut().for_each(add_if_ready))
             .expect("good");
     assert_eq!((ask(&version, of(1, "<", 1)), ask(&version, of(2, "<", 2))), (Ok(1), Ok(2)));
-    let full =
-        "model 'm' has 2 sequences in progress or waiting, and takes no more at a time: end some, or try again later";
+    let full = "model 'm' has 2 sequences in progress or waiting, which is the limit: end some, or try again later";
     assert_eq!(ask(&version, of(3, "<", 3)), Err(full.into()));
     assert_eq!(ask(&version, of(1, ">", 3)), Ok(4));
     assert_eq!(ask(&version, of(3, "<", 3)), Ok(3));

@@ -106,18 +106,11 @@ fn piece(lines: &[u8]) -> &[u8] {
     lines.get(..end).unwrap_or(lines)
 }
 
-#[cfg(unix)]
 fn stdout() -> io::Result<File> {
     use std::os::fd::AsFd;
     Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
 }
 
-#[cfg(not(unix))]
-fn stdout() -> io::Result<File> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(unix)]
 fn open(path: &str) -> io::Result<(File, Option<Identity>, bool)> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
     let is_fifo = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
@@ -132,20 +125,9 @@ fn open(path: &str) -> io::Result<(File, Option<Identity>, bool)> {
     Ok((file, identity, !metadata.is_file()))
 }
 
-#[cfg(unix)]
 fn named(path: &str) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
-}
-
-#[cfg(not(unix))]
-fn open(path: &str) -> io::Result<(File, Option<Identity>, bool)> {
-    Ok((OpenOptions::new().append(true).create(true).open(path)?, None, false))
-}
-
-#[cfg(not(unix))]
-fn named(_: &str) -> Option<Identity> {
-    None
 }
 
 #[cfg(test)]
@@ -167,7 +149,6 @@ mod tests {
         check(&[4097, 3], 4096);
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_file_that_was_moved_is_reopened() {
         use std::os::unix::fs::PermissionsExt;

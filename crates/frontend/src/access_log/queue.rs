@@ -32,7 +32,7 @@ pub struct LineQueue {
     lost: AtomicU64,
 }
 
-/// Result of [`Queue::put`].
+/// Result of [`LineQueue::put`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The line waits.

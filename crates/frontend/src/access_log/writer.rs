@@ -223,7 +223,7 @@ impl Writer {
             Err(error) if !self.is_stuck => {
                 self.is_stuck = true;
                 log::warn!(
-                    "the file of --{} is gone, and cannot be made again: {error}; it is tried each second",
+                    "the file of --{} was removed and cannot be created again: {error}; the server tries each second",
                     self.shared.flag
                 );
             }
@@ -253,7 +253,7 @@ impl Writer {
                 shared.written.fetch_add(count(lines), Ordering::Relaxed);
                 if self.missing > 0 {
                     let missing = std::mem::take(&mut self.missing);
-                    log::warn!("lines of --{} are written again; {missing} before could not be", shared.flag);
+                    log::warn!("lines of --{} are written again; {missing} lines before were lost", shared.flag);
                 }
             }
             Err((written, error)) => {
@@ -263,7 +263,7 @@ impl Writer {
                 shared.lost_error.fetch_add(lost, Ordering::Relaxed);
                 // The failure is logged once, and not for each line.
                 if self.missing == 0 {
-                    log::error!("lines of --{} are lost, as they cannot be written: {error}", shared.flag);
+                    log::error!("lines of --{} are lost, because writing fails: {error}", shared.flag);
                 }
                 self.missing += lost;
             }

@@ -8,12 +8,12 @@ use tensor::Result;
 /// The answer to a call.
 #[derive(Debug)]
 pub enum EmbedEvent {
-    /// The caller should read the body and pass it to [`Embedded::body`].
+    /// The caller should read the body and pass it to [`Embedded::body`](super::Embedded::body).
     ReadBody {
         /// Maximum size. A longer body should not be read to its end.
         bytes_max: u64,
     },
-    /// The HTTP reply. With `more`, events follow its body: [`Embedded::next`].
+    /// The HTTP reply. With `more`, events follow its body: [`Embedded::next`](super::Embedded::next).
     Reply {
         /// HTTP status.
         status: u16,
@@ -33,7 +33,8 @@ pub enum EmbedEvent {
         /// No events follow.
         done: bool,
     },
-    /// Part of the response to a gRPC call. Unless the call ended, [`Embedded::next`] returns the next part.
+    /// Part of the response to a gRPC call. Unless the call ended, [`Embedded::next`](super::Embedded::next) returns
+    /// the next one.
     Call {
         /// The response begins with this part.
         begun: bool,

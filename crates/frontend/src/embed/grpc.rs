@@ -182,7 +182,7 @@ impl Exchange {
                     }
                 }
                 Some(EmbedInput::Next(call) | EmbedInput::Body(call, _) | EmbedInput::Piece { call, .. }) => {
-                    self.calls.report(call, Err(Error::internal("an embedded call was asked for two things at once")));
+                    self.calls.report(call, Err(Error::internal("an embedded call was used twice at once")));
                 }
                 Some(EmbedInput::Cancel) | None => return Poll::Ready(Over::Cancelled),
             }
@@ -258,7 +258,7 @@ impl PartialResponse {
             Some(Sent::End(fields)) => self.end = Some(CallEnd::read(fields)),
             Some(Sent::Reset(_)) | None => {
                 self.end =
-                    Some(CallEnd::of(Status::new(code::CANCELLED, "the call was ended before its answer was whole")));
+                    Some(CallEnd::of(Status::new(code::CANCELLED, "the call ended before its response was complete")));
             }
         }
     }

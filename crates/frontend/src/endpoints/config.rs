@@ -1,4 +1,4 @@
-//! The configuration of a model as it is in effect.
+//! The effective configuration of a model.
 
 use super::*;
 use bytes::BufMut;

@@ -93,7 +93,7 @@ impl Endpoint for HealthCheck {
     }
 }
 
-/// Whether a model can be used.
+/// Whether a model is ready: status 200 if it is.
 pub struct ModelReady;
 
 /// Readiness of a model, for which its own code may have to be called.

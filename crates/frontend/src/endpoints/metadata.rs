@@ -41,7 +41,7 @@ impl Metadata {
     /// Looks a model up; an empty `version` means the greatest that is ready.
     ///
     /// # Errors
-    /// Those of [`Engine::model`].
+    /// INVALID_ARG, NOT_FOUND or UNAVAILABLE if no version serves under this name and number.
     pub fn find(engine: &Engine, name: &str, version: &str) -> tensor::Result<Self> {
         Ok(Self::of(engine, engine.model(name, version)?, name, version))
     }

@@ -66,7 +66,7 @@ use tensor::Error;
 const MODEL_NAMES: &[(&str, u32)] = &[("model", 1), ("version", 2)];
 
 /// Seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "answers of OpenAI's API have the wall clock")]
+#[expect(clippy::disallowed_methods, reason = "responses of OpenAI's API have the wall clock")]
 fn unix_secs() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

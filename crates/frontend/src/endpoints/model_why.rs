@@ -20,8 +20,8 @@ impl Endpoint for ModelWhy {
             let change = change?;
             let explanation = exchange.context.shared.begin_explanation().ok_or_else(|| {
                 Error::unavailable(format!(
-                    "{EXPLANATIONS_MAX} requests for the reasons of models are being answered, which is the maximum; \
-                     ask again later"
+                    "{EXPLANATIONS_MAX} requests for explanations of models are being processed, which is the maximum; \
+                     try again later"
                 ))
             })?;
             let (engine, model, version) = (exchange.context.engine.clone(), model.to_owned(), version.to_owned());

@@ -1,4 +1,4 @@
-//! Names of the models of the repository, whatever their state.
+//! Names of all models of the repository, loaded or not.
 
 use super::*;
 

@@ -54,7 +54,7 @@ async fn status<T: Send + 'static>(
 /// `name` is `None` if the request has no place for one: over gRPC a region may be called "", as with Triton.
 ///
 /// # Errors
-/// UNSUPPORTED unless the operator allowed it; INVALID_ARG without a name, a GPU or a handle; those of the registry.
+/// UNSUPPORTED unless the operator allowed it; INVALID_ARG without a name, a GPU or a handle, and for the registry's reasons.
 async fn register(
     with: &Context<'_>,
     kind: RegionKind,

@@ -140,10 +140,7 @@ pub trait Endpoint: Sync {
     /// The reply to a body of `bytes` bytes, more than `body_bytes_max`.
     fn too_large(&self, exchange: &HttpExchange<'_>, bytes: u64) -> Reply {
         let checked = exchange.context.limits.check_json(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Reply::error(
-            JSON,
-            &checked.err().unwrap_or_else(|| Error::invalid("the request has a body that is not wanted")),
-        )
+        Reply::error(JSON, &checked.err().unwrap_or_else(|| Error::invalid("the request must not have a body")))
     }
 
     /// Answers over HTTP.
@@ -151,12 +148,12 @@ pub trait Endpoint: Sync {
         HttpAnswer::Ready(Reply::error(JSON, &Error::not_found("Not Found")))
     }
 
-    /// Answers a call of [`CallForm::Unary`].
+    /// Answers a call of [`CallForm::Unary`](crate::table::facts::CallForm::Unary).
     fn grpc<'a>(&'a self, _exchange: GrpcExchange<'a>, _message: Bytes) -> GrpcAnswer<'a> {
         Box::pin(std::future::ready(Err(Status::new(code::UNIMPLEMENTED, ""))))
     }
 
-    /// Serves a call that [`CallForm::is_stream`] to its end.
+    /// Serves a call of a stream to its end.
     fn serve<'a>(&'a self, _stream: GrpcStream<'a>) -> Later<'a, ()> {
         Box::pin(std::future::ready(()))
     }

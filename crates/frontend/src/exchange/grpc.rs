@@ -51,7 +51,7 @@ pub fn read_question(record: &Record, request: &mut InferRequest, begin: impl Fn
 /// Notes the names in the message of a call, and checks that the caller may name the model.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why the message is rejected.
 #[inline]
 pub fn admit_message(exchange: &Exchange, head: &InferHead) -> std::result::Result<(), GateError> {
     exchange.record.named(head);

@@ -135,7 +135,7 @@ impl<'a> HttpExchange<'a> {
                 let path = std::str::from_utf8(head.path()).ok();
                 let slashed = path.and_then(|path| path.strip_suffix('/'));
                 let text = match slashed.filter(|path| (self.find)(head.method, path).is_some()) {
-                    Some(path) => format!("Not Found: the path has a slash at its end, which {path} has not").into(),
+                    Some(path) => format!("Not Found: remove the slash at the end: the path is {path}").into(),
                     None if head.path().starts_with(text_errors::PREFIX) => text_errors::not_served(path),
                     None => Cow::Borrowed("Not Found"),
                 };

@@ -83,7 +83,7 @@ impl Exchange {
     /// The version that the request names. The first call finds it, and later calls return the same.
     ///
     /// # Errors
-    /// Those of [`Engine::model`].
+    /// INVALID_ARG, NOT_FOUND or UNAVAILABLE if no version serves under this name and number.
     #[inline]
     pub fn version(&self, engine: &Engine, model: &str, version: &str) -> Result<&Arc<ModelVersion>> {
         self.version.get_or_init(|| resolve(engine, model, version)).as_ref().map_err(Error::clone)
@@ -175,7 +175,7 @@ impl EarlyVersion {
     /// The version of this name: the one that was found early, unless the rest of the message names another.
     ///
     /// # Errors
-    /// Those of [`Engine::model`].
+    /// INVALID_ARG, NOT_FOUND or UNAVAILABLE if no version serves under this name and number.
     #[inline]
     pub fn version(&self, engine: &Engine, model: &str, version: &str) -> Result<Arc<ModelVersion>> {
         match &self.0 {

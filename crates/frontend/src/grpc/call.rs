@@ -121,7 +121,7 @@ pub fn begin(
     let record = Record::begin(&context.shared, &client.caller, endpoint, plan.asks_why, named);
     let mut exchange = Exchange::new(client.caller, (**account).clone(), record);
     if !plan.is_grpc {
-        exchange.refuse(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
+        exchange.refuse(&Status::new(code::UNIMPLEMENTED, "this is not a gRPC call"));
         let ends = head.method() == b"HEAD";
         if respond.send_head(415, &[Field::Literal("content-type", b"text/plain")], ends).is_ok() && !ends {
             let place = context.shared.strays().at_grpc();

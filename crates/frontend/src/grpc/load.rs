@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 pub async fn serve(stream: GrpcStream<'_>) {
     let GrpcStream { context, mut call, mut respond, deadline } = stream;
     let until = deadline.map(|limit| Instant::now() + limit);
-    let full = format!("{HEALTH_WATCHERS_MAX} clients are told of health and load, which is the limit");
+    let full = format!("{HEALTH_WATCHERS_MAX} clients watch health and load, which is the limit");
     let Some((request, _counted)) = begin(context, &mut call, &mut respond, until, full).await else { return };
     let interval = interval(request);
     let mut phase = context.shared.watch();

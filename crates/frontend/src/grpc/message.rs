@@ -281,7 +281,7 @@ impl Messages {
         match (compressed, self.encoding) {
             (false, _) => return Some(Ok(message)),
             (true, Encoding::Identity) => {
-                let text = "compressed message without a grpc-encoding that says how";
+                let text = "compressed message without the header grpc-encoding";
                 return Some(Err(Status::new(code::INTERNAL, text)));
             }
             (true, _) => {}

@@ -166,7 +166,7 @@ impl Index {
             Some(Question::ListServices(_)) => Answer::ListServicesResponse(ListServiceResponse {
                 service: self.services.iter().map(|name| ServiceResponse { name: name.clone() }).collect(),
             }),
-            None => missing("an empty question"),
+            None => missing("an empty request"),
         };
         ServerReflectionResponse {
             valid_host: request.host.clone(),

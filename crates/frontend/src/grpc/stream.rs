@@ -69,7 +69,7 @@ impl UnaryRequest<'_> {
         } else if let Some(Inference::Done(result)) = inference.take() {
             result
         } else {
-            Err(Error::internal("a request was answered twice"))
+            Err(Error::internal("a request got two responses"))
         };
         let response = match result {
             Ok(response) => response,

@@ -80,7 +80,7 @@ impl Future for Waits {
         match answered(this.version.clone(), response, this.packing) {
             Sent::Answered(rope) => Poll::Ready(Ok(rope)),
             Sent::Later(answer) => this.later.insert(answer).as_mut().poll(cx),
-            Sent::Waits(_) => Poll::Ready(Err(Status::new(code::INTERNAL, "a request was answered twice"))),
+            Sent::Waits(_) => Poll::Ready(Err(Status::new(code::INTERNAL, "a request got two responses"))),
         }
     }
 }

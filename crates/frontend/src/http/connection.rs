@@ -782,7 +782,7 @@ fn put_event(out: &mut Vec<u8>, event: Event, chunked: bool) -> Option<Rope> {
 
 fn stalled(time: Duration) -> Reply {
     let text = format!(
-        "nothing of the request body came for {} s, and other requests wait for the memory it holds (--memory-limit)",
+        "no byte of the request body arrived for {} s, while other requests wait for its memory (--memory-limit)",
         time.as_secs()
     );
     Reply::text_error(408, JSON, &text).closing()
@@ -791,8 +791,8 @@ fn stalled(time: Duration) -> Reply {
 #[cold]
 fn too_slow() -> Reply {
     let text = format!(
-        "the request body came more slowly than --slow-client-bytes-per-sec for {} s while connections or memory ran \
-         short",
+        "the request body arrived more slowly than --slow-client-bytes-per-sec for {} s, while connections or memory \
+         are short",
         SLOW_TIME_MAX.as_secs()
     );
     Reply::text_error(408, JSON, &text).closing()

@@ -200,7 +200,7 @@ fn encoding_wanted(head: &RequestHead) -> Encoding {
 }
 
 /// # Errors
-/// UNAVAILABLE while the server exits, as long as no sequence goes on.
+/// UNAVAILABLE while the server exits, unless sequences are in progress.
 pub fn reject_draining(context: &HttpContext) -> Result<()> {
     if inference::is_closed(&context.shared, &context.engine) {
         Err(Error::unavailable("Server exiting"))

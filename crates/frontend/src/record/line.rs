@@ -182,7 +182,7 @@ impl<'r> RequestLine<'r> {
             }
             None if is_over && self.facts.is_left() => {
                 line.word("code", fault_code(self.facts))
-                    .word("error", "the client or its stream was gone before the answer had left")
+                    .word("error", "the client or its stream ended before the response was sent")
                     .word("fault", Fault::Client.name());
             }
             None => {}

@@ -6,7 +6,7 @@
 //! The model of a request is known only after the request was read. So if any model may be traced, or if there is a
 //! log, each request has a record as soon as its head was read, and so has one whose client asks for it. Otherwise the
 //! record is empty, and every note of it is one branch: what the record of an inference needs is in a few cells of
-//! [`Record`], from which it begins when the inference fails, ends slowly or is left. [`kept`] has these.
+//! [`Record`], from which it begins when the inference fails, ends slowly or is left. [`mod@kept`] has these.
 //!
 //! Invariant: the lines of the logs are written when the last owner drops the record, no matter whether the request was
 //! answered, rejected or cancelled.
@@ -38,7 +38,6 @@ use protocol::grpc::InferHead;
 use protocol::json::Value;
 use protocol::{InferRequest, Parameter};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use tensor::{Error, Fault, Name};
@@ -86,12 +85,6 @@ pub struct Record {
     bytes_out: Cell<u64>,
     /// The version that the request waits for with its measurements, likewise.
     waits: OnceCell<(Arc<Signature>, Option<Trace>)>,
-}
-
-impl fmt::Debug for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Record").field(&self.noted.get().is_some()).finish()
-    }
 }
 
 impl Record {

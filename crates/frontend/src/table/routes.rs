@@ -108,32 +108,39 @@ pub static ROWS: [RouteRow; 62] = [
         .answers("InferResponse")
         .form(Form::Tensors),
     post("/v2/models/{model}[/versions/{version}]/generate", &generate::Generate { streams: false })
-        .doc("modelGenerate", "Infer with named values; one response.")
+        .doc("modelGenerate", "Infer with inputs by name; one response.")
         .takes("GenerateRequest")
         .answers("GenerateResponse"),
     post("/v2/models/{model}[/versions/{version}]/generate_stream", &generate::Generate { streams: true })
-        .doc("modelGenerateStream", "Infer with named values; responses as they come.")
+        .doc("modelGenerateStream", "Infer with inputs by name; a stream of responses.")
         .takes("GenerateRequest")
         .answers("GenerateResponse")
         .form(Form::Events),
     post("/v1/embeddings", &embeddings::ENDPOINT)
-        .doc("embeddings", "Vectors of texts, or of token ids, in OpenAI's form.")
+        .doc("embeddings", "Embed texts or token ids, in OpenAI's form.")
         .takes("EmbeddingsRequest")
         .answers("EmbeddingsAnswer"),
     post("/v2/embed", &cohere_embed::ENDPOINT)
-        .doc("cohereEmbed", "Vectors of texts, in Cohere's form.")
+        .doc("cohereEmbed", "Embed texts, in Cohere's form.")
         .takes("EmbedRequest")
         .answers("EmbedAnswer"),
     post("/v1/rerank", &rerank::ENDPOINT)
-        .doc("rerank", "Documents by their scores for a query, in the form of Cohere, Jina and vLLM.")
+        .doc("rerank", "Rank documents by their relevance to a query, in the form of Cohere, Jina and vLLM.")
         .takes("RerankRequest")
         .answers("RerankAnswer"),
     post("/rerank", &rerank::ENDPOINT)
-        .doc("rerankOrTei", "As /v1/rerank; with texts instead of documents, in TEI's form.")
+        .doc(
+            "rerankOrTei",
+            "Rank documents like /v1/rerank. With texts instead of documents, the request and its response have TEI's \
+             form.",
+        )
         .takes("RerankRequest")
         .answers("RerankAnswer"),
     post("/v2/rerank", &rerank::SECOND)
-        .doc("cohereRerank", "As /v1/rerank, without documents in results unless they are asked for.")
+        .doc(
+            "cohereRerank",
+            "Rank documents like /v1/rerank; results have no documents unless return_documents is true.",
+        )
         .takes("RerankRequest")
         .answers("RerankAnswer"),
     post("/v1/score", &score::ENDPOINT)
@@ -147,43 +154,43 @@ pub static ROWS: [RouteRow; 62] = [
         .answers("ClassifyAnswer"),
     post("/classify", &classify::ENDPOINT),
     get("/v1/models", &text_models::LIST)
-        .doc("textModels", "Models with a role for text endpoints, and aliases.")
+        .doc("textModels", "Models that text endpoints can use, and their aliases.")
         .answers("ModelList"),
     get("/v1/models/{model}", &text_models::ONE)
-        .doc("textModel", "A model with a role, or an alias.")
+        .doc("textModel", "A model that text endpoints can use, or an alias of one.")
         .answers("ModelItem"),
     post("/embed", &tei::EMBED)
-        .doc("teiEmbed", "Vectors of texts, in TEI's form.")
+        .doc("teiEmbed", "Embed texts, in TEI's form.")
         .takes("InputsRequest")
         .answers("EmbedRows"),
     post("/predict", &tei::PREDICT)
-        .doc("teiPredict", "Classes of texts, in TEI's form; of a single text, without the outer list.")
+        .doc("teiPredict", "Classes of texts, in TEI's form. For a single text the response has no outer list.")
         .takes("InputsRequest")
         .answers("Predictions"),
     post("/tokenize", &tei::TOKENIZE)
         .doc("teiTokenize", "Tokens of texts, in TEI's form.")
         .takes("InputsRequest")
         .answers("Tokens"),
-    get("/info", &tei::INFO).doc("teiInfo", "The model of TEI's routes.").answers("Info"),
+    get("/info", &tei::INFO).doc("teiInfo", "The model that TEI's routes use.").answers("Info"),
     get("/health", &health::ServerReady),
     post("/invocations", &invocations::ENDPOINT),
     get("/v2/health/live", &health::ServerLive)
         .doc(
             "serverLive",
-            "Whether the process is there: the status says it. The body is for requests whose Accept names \
-             application/json.",
+            "Whether the server runs: status 200 if it does. The response has a body only if Accept names \
+                application/json.",
         )
         .answers("Live"),
     get("/v2/health/ready", &health::ServerReady)
         .doc(
             "serverReady",
-            "Whether every model can be used: the status says it. The body is for requests whose Accept names \
-             application/json.",
+            "Whether the server and its models are ready: status 200 if they are. The response has a body only if \
+                Accept names application/json.",
         )
         .answers("Ready"),
     get("/", &pages::Home)
         .with_head()
-        .doc("home", "The server and its models: HTML for requests whose Accept names text/html, JSON for others.")
+        .doc("home", "The server and its models, as HTML if Accept names text/html, otherwise as JSON.")
         .answers("Home")
         .form(Form::Page),
     get("/docs", &pages::StaticPage::PAGE)
@@ -203,12 +210,13 @@ pub static ROWS: [RouteRow; 62] = [
     get("/v2/openapi.json", &openapi::OpenApi)
         .doc(
             "openApi",
-            "This description; with ?model= that of a model, with the names, types and shapes of its tensors.",
+            "This description. With ?model=NAME, the description of one model with the names, types and shapes of \
+                its tensors.",
         )
         .answers("Description"),
     get("/v2/models", &models::Models)
         .with_head()
-        .doc("models", "Names of the models of the repository, whatever their state.")
+        .doc("models", "Names of all models of the repository, loaded or not.")
         .answers("Models"),
     get("/v2/models/stats", &statistics::Statistics)
         .doc("statistics", "Statistics of all models.")
@@ -216,26 +224,27 @@ pub static ROWS: [RouteRow; 62] = [
     get("/v2/why", &why::PastRequests)
         .doc(
             "pastRequests",
-            "Records of the slowest inferences of the last 15 minutes and of those that failed, by cause; with ?id= \
-             those of one request.",
+            "Records of the slowest inferences of the last 15 minutes and of those that failed, by cause. With \
+                ?id=ID, the records of the requests with this id.",
         )
         .answers("PastRequests"),
     get("/v2/models/{model}[/versions/{version}]", &metadata::ModelMetadata)
         .doc("modelMetadata", "Versions and tensors of a model.")
         .answers("ModelMetadata"),
     get("/v2/models/{model}[/versions/{version}]/config", &config::ModelConfig)
-        .doc("modelConfig", "The configuration of a model as it is in effect.")
+        .doc("modelConfig", "The effective configuration of a model.")
         .answers("ModelConfig"),
     get("/v2/models/{model}[/versions/{version}]/ready", &health::ModelReady)
-        .doc("modelReady", "Whether a model can be used."),
+        .doc("modelReady", "Whether a model is ready: status 200 if it is."),
     get("/v2/models/{model}[/versions/{version}]/stats", &statistics::Statistics)
         .doc("modelStatistics", "Statistics of a model.")
         .answers("Statistics"),
     get("/v2/models/{model}[/versions/{version}]/why", &model_why::ModelWhy)
         .doc(
             "modelWhy",
-            "Where the time of a model went in the last minutes, and what to change. With ?simulate=instances:2 the \
-             requests of these minutes are replayed with that change; also delay_us, max_batch_size, threads.",
+            "Where requests to a model spent their time in the last minutes, and which changes would help. \
+                ?simulate=instances:2 replays these requests with that change; delay_us, max_batch_size and threads \
+                work as well.",
         )
         .answers("ModelWhy"),
     get("/v2/models/{model}/trace/setting", &settings::TraceSettings { changes: false })
@@ -265,36 +274,36 @@ pub static ROWS: [RouteRow; 62] = [
         .doc("systemRegions", "Regions of system shared memory.")
         .answers("SystemRegions"),
     post("/v2/systemsharedmemory/unregister", &regions::Unregister(RegionKind::System))
-        .doc("unregisterSystemRegions", "Let go of all regions of system shared memory."),
+        .doc("unregisterSystemRegions", "Unregister all regions of system shared memory."),
     post("/v2/systemsharedmemory/region/{region}/register", &regions::Register(RegionKind::System))
-        .doc("registerSystemRegion", "Make a region of system shared memory known.")
+        .doc("registerSystemRegion", "Register a region of system shared memory.")
         .takes("SystemRegion"),
     get("/v2/systemsharedmemory/region/{region}/status", &regions::Status(RegionKind::System))
         .doc("systemRegion", "One region of system shared memory.")
         .answers("SystemRegions"),
     post("/v2/systemsharedmemory/region/{region}/unregister", &regions::Unregister(RegionKind::System))
-        .doc("unregisterSystemRegion", "Let go of a region of system shared memory."),
+        .doc("unregisterSystemRegion", "Unregister a region of system shared memory."),
     // Always rejected, as a region needs a name, and so not documented.
     post("/v2/systemsharedmemory/register", &regions::Register(RegionKind::System)),
     get("/v2/cudasharedmemory/status", &regions::Status(RegionKind::Cuda))
         .doc("cudaRegions", "Regions of CUDA shared memory.")
         .answers("CudaRegions"),
     post("/v2/cudasharedmemory/unregister", &regions::Unregister(RegionKind::Cuda))
-        .doc("unregisterCudaRegions", "Let go of all regions of CUDA shared memory."),
+        .doc("unregisterCudaRegions", "Unregister all regions of CUDA shared memory."),
     post("/v2/cudasharedmemory/region/{region}/register", &regions::Register(RegionKind::Cuda))
-        .doc("registerCudaRegion", "Make a region of CUDA shared memory known.")
+        .doc("registerCudaRegion", "Register a region of CUDA shared memory.")
         .takes("CudaRegion"),
     get("/v2/cudasharedmemory/region/{region}/status", &regions::Status(RegionKind::Cuda))
         .doc("cudaRegion", "One region of CUDA shared memory.")
         .answers("CudaRegions"),
     post("/v2/cudasharedmemory/region/{region}/unregister", &regions::Unregister(RegionKind::Cuda))
-        .doc("unregisterCudaRegion", "Let go of a region of CUDA shared memory."),
+        .doc("unregisterCudaRegion", "Unregister a region of CUDA shared memory."),
     post("/v2/cudasharedmemory/register", &regions::Register(RegionKind::Cuda)),
     get("/v2/trace/setting", &settings::TraceSettings { changes: false })
-        .doc("traceSettings", "Trace settings of models without their own.")
+        .doc("traceSettings", "Trace settings of all models that have no settings of their own.")
         .answers("TraceSettings"),
     post("/v2/trace/setting", &settings::TraceSettings { changes: true })
-        .doc("updateTraceSettings", "Change trace settings of models without their own.")
+        .doc("updateTraceSettings", "Change the trace settings of all models that have no settings of their own.")
         .takes("TraceSettings")
         .answers("TraceSettings"),
     get("/v2/logging", &settings::LogSettings { changes: false })

@@ -1,10 +1,8 @@
 //! Reads certificates and keys from files.
 
 use options::TlsOptions;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 use tensor::{Error, Result};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -16,13 +14,11 @@ use tokio_rustls::rustls::{self, InconsistentKeys, RootCertStore, ServerConfig};
 use super::names::ByName;
 use super::version1::{Clients, Version1, expires};
 use crate::limits::{TLS_CERTIFICATES_MAX, TLS_FILE_BYTES_MAX};
+use crate::watched_file::{Stamp, read, stamp};
 
 /// Time before the end of a certificate from which it is logged.
 const WARN_SECONDS: u64 = 14 * DAY;
 const DAY: u64 = 86_400;
-
-/// Modification time, length and inode of each file. A new file may have the time of the old one.
-type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 
 /// A listener (`http`, `grpc`, `control`), a file, and when its first certificate expires, in seconds since 1970.
 pub type Expiry = (&'static str, PathBuf, u64);
@@ -34,7 +30,7 @@ pub struct TlsFiles {
     pairs: Vec<(PathBuf, PathBuf)>,
     protocols: Vec<Vec<u8>>,
     listener: &'static str,
-    seen: Stamp,
+    seen: Vec<Stamp>,
     /// Read with the contents in use.
     pub(super) expiries: Vec<Expiry>,
 }
@@ -66,7 +62,7 @@ impl TlsFiles {
             seen: Vec::new(),
             expiries: Vec::new(),
         };
-        files.seen = files.stamp();
+        files.seen = files.stamps();
         Ok(files)
     }
 
@@ -75,19 +71,14 @@ impl TlsFiles {
         &self.options.certificate
     }
 
-    fn stamp(&self) -> Stamp {
-        let of = |path: &PathBuf| {
-            // Follows links: a cluster replaces certificates by changing the target of a link.
-            let found = fs::metadata(path).ok()?;
-            Some((found.modified().ok()?, found.len(), number_of(&found)))
-        };
+    fn stamps(&self) -> Vec<Stamp> {
         let pairs = self.pairs.iter().flat_map(|(certificate, key)| [certificate, key]);
-        pairs.chain([&self.options.roots]).map(of).collect()
+        pairs.chain([&self.options.roots]).map(|path| stamp(path)).collect()
     }
 
     /// Reads the files if they changed, or `in_any_case`; otherwise returns `None`.
     pub(super) fn changed(&mut self, in_any_case: bool) -> Option<Result<Arc<ServerConfig>>> {
-        let now = self.stamp();
+        let now = self.stamps();
         if now == self.seen && !in_any_case {
             return None;
         }
@@ -123,7 +114,8 @@ impl TlsFiles {
         let mut certified = |(certificate, key): &(PathBuf, PathBuf)| {
             let chain = certificates(certificate)?;
             note(certificate, &chain);
-            let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| wrong(key, "no private key", &e))?;
+            let secret = PrivateKeyDer::from_pem_slice(&read(key, TLS_FILE_BYTES_MAX)?)
+                .map_err(|e| wrong(key, "no private key", &e))?;
             let secret = provider.key_provider.load_private_key(secret);
             let secret = secret.map_err(|e| Error::invalid(format!("{} cannot be used: {e}", key.display())))?;
             match matches(&chain, &secret) {
@@ -131,8 +123,8 @@ impl TlsFiles {
                 Err(rustls::Error::InconsistentKeys(_)) => {
                     let (certificate, key) = (certificate.display(), key.display());
                     Err(Error::invalid(format!(
-                        "the certificate of {certificate} and the key of {key} cannot be used together: \
-                         the key is that of another certificate"
+                        "the certificate {certificate} and the key {key} do not match: the key belongs to another \
+                         certificate"
                     )))
                 }
                 Err(e) => Err(Error::invalid(format!("{} cannot be used: {e}", certificate.display()))),
@@ -185,41 +177,20 @@ fn list(option: &Path) -> Vec<PathBuf> {
     }
 }
 
-#[cfg(unix)]
-fn number_of(found: &fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(found)
-}
-
-#[cfg(not(unix))]
-fn number_of(_: &fs::Metadata) -> u64 {
-    0
-}
-
 fn wrong(path: &Path, what: &str, error: &pem::Error) -> Error {
     let path = path.display();
     match error {
         pem::Error::NoItemsFound => Error::invalid(format!("there is {what} in PEM in {path}")),
-        other => Error::invalid(format!("{path} is no PEM file: {other}")),
+        other => Error::invalid(format!("{path} is not a PEM file: {other}")),
     }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let text = read(path)?;
+    let text = read(path, TLS_FILE_BYTES_MAX)?;
     let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|e| wrong(path, "no certificate", &e))?;
     if found.is_empty() {
         return Err(wrong(path, "no certificate", &pem::Error::NoItemsFound));
     }
     Ok(found)
-}
-
-/// Reads a regular file of at most `TLS_FILE_BYTES_MAX`. A pipe is rejected, because reading it could block the start.
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let failed = |e: std::io::Error| Error::invalid(format!("{} can not be read: {e}", path.display()));
-    let found = fs::metadata(path).map_err(failed)?;
-    if !found.is_file() || found.len() > TLS_FILE_BYTES_MAX {
-        let path = path.display();
-        return Err(Error::invalid(format!("{path} is no file of at most {TLS_FILE_BYTES_MAX} bytes")));
-    }
-    fs::read(path).map_err(failed)
 }

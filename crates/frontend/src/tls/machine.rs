@@ -196,7 +196,7 @@ impl Machine {
     /// Decrypts at most `room` bytes and passes them to `put` in order. Returns their number.
     ///
     /// # Errors
-    /// Those of [`Machine::shake_hands`].
+    /// A protocol error of the client. [`Machine::outgoing`] then has the alert.
     pub fn read(&mut self, room: usize, put: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let mut left = room;
         let mut take = |bytes: &[u8]| {

@@ -39,8 +39,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const WARN_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Reply to a client that sends plain HTTP to a TLS port.
 const PLAIN_HTTP: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 56\r\nConnection: close\r\n\r\n\
-{\"error\":\"this port speaks TLS: ask with https instead\"}";
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 52\r\nConnection: \
+     close\r\n\r\n{\"error\":\"this port uses TLS: use https:// instead\"}";
 
 /// Reasons why a handshake can fail.
 pub const REASONS: [&str; 5] = ["timeout", "not_tls", "certificate", "busy", "other"];
@@ -230,7 +230,7 @@ fn look(watched: &Mutex<Vec<(Arc<Tls>, TlsFiles)>>, all: bool) -> Vec<String> {
                 files.warn();
                 names.push(files.certificate().display().to_string());
             }
-            Some(Err(error)) => log::error!("{}; the certificate that is served stays", error.message()),
+            Some(Err(error)) => log::error!("{}; the current certificate stays in use", error.message()),
         }
     }
     names

@@ -35,7 +35,7 @@ impl Encrypted {
             }
             let mut bytes = ReadBuf::new(self.machine.room(room));
             if bytes.capacity() == 0 {
-                return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, "a message that has no end")));
+                return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, "a message without an end")));
             }
             let polled = Pin::new(&mut self.io).poll_read(cx, &mut bytes);
             let n = bytes.filled().len();

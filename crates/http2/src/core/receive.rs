@@ -66,7 +66,7 @@ impl Core {
             return Err(protocol("SETTINGS must come first"));
         }
         match &self.reading.block {
-            None if head.kind == kind::CONTINUATION => return Err(protocol("CONTINUATION of nothing")),
+            None if head.kind == kind::CONTINUATION => return Err(protocol("CONTINUATION without HEADERS")),
             Some(block) if head.kind != kind::CONTINUATION || head.stream != block.stream => {
                 return Err(protocol("a header block was interrupted"));
             }
@@ -403,7 +403,7 @@ impl Core {
     }
 
     fn take_continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
-        let Some(mut block) = self.reading.block.take() else { return Err(protocol("CONTINUATION of nothing")) };
+        let Some(mut block) = self.reading.block.take() else { return Err(protocol("CONTINUATION without HEADERS")) };
         block.bytes.extend_from_slice(payload);
         block.continuations += 1;
         if head.has(flag::END_HEADERS) {
@@ -601,7 +601,7 @@ impl Core {
         let more = i64::from(more);
         if head.stream == 0 {
             if more == 0 {
-                return Err(protocol("WINDOW_UPDATE of nothing"));
+                return Err(protocol("WINDOW_UPDATE without an increment"));
             }
             if self.writing.send_window + more > WINDOW_MAX {
                 return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));

@@ -505,7 +505,7 @@ fn silence(wire: &mut Wire, seconds: u64) -> String {
 fn each_missing_frame_closes_the_connection_after_its_timeout() {
     let hello = [&PREFACE[..], &settings(&[])].concat();
     let preface = "20: GOAWAY 0 1 no preface and SETTINGS in time";
-    let frame_part = "20: GOAWAY 0 1 half a frame or header block, and not the rest in time";
+    let frame_part = "20: GOAWAY 0 1 an incomplete frame or header block, without the rest in time";
     let half = [&PREFACE[..], &settings(&[]), &frame(kind::SETTINGS, flag::ACK, 0, &[])].concat();
     for (bytes, expected) in [
         (Vec::new(), preface),
@@ -547,7 +547,7 @@ fn settled(entries: &[(u16, u32)]) -> Wire {
 
 #[test]
 fn a_stalled_body_ends_its_stream_or_with_a_silent_client_the_connection() {
-    let silent = "60: GOAWAY 1 8 half a body, and nothing more in time";
+    let silent = "60: GOAWAY 1 8 an incomplete body, without more data in time";
     // A caller waits for the body, within a frame or between two.
     for half_a_frame in [false, true] {
         let mut wire = settled(&[]);
@@ -557,7 +557,8 @@ fn a_stalled_body_ends_its_stream_or_with_a_silent_client_the_connection() {
             wire.send(&frame(kind::DATA, 0, 1, &[0; 100])[..50]);
         }
         while read(&mut request) != "pending" {}
-        let expected = if half_a_frame { "60: GOAWAY 1 1 half a DATA frame, and not the rest in time" } else { silent };
+        let expected =
+            if half_a_frame { "60: GOAWAY 1 1 an incomplete DATA frame, without the rest in time" } else { silent };
         assert_eq!(silence(&mut wire, 100), expected);
         assert!(read(&mut request).starts_with("reset"));
     }
@@ -633,7 +634,7 @@ fn a_stalled_response_ends_its_stream_or_with_a_silent_client_the_connection() {
     for queue in [true, false] {
         let mut wire = settled(&[(setting::INITIAL_WINDOW_SIZE, 0)]);
         let _call = answer(&mut wire, queue);
-        assert_eq!(silence(&mut wire, 100), "60: GOAWAY 1 8 no room for an answer in time");
+        assert_eq!(silence(&mut wire, 100), "60: GOAWAY 1 8 no room for a response in time");
     }
     // A small window now and then is enough; a client that sends other frames loses only the stream.
     for (gives, expected) in [(true, ""), (false, "60: RST 1 8")] {

@@ -54,13 +54,13 @@ impl Core {
         }
         // From its first byte to its last, even if single bytes keep coming: a client that sends a head has all of it.
         if self.tolerance.stalls.frame.time(self.reading.is_inside_head(), self.reading.frames, now) >= times.head {
-            return Err(Fatal(Reason::PROTOCOL_ERROR, "half a frame or header block, and not the rest in time"));
+            return Err(Fatal(Reason::PROTOCOL_ERROR, "an incomplete frame or header block, without the rest in time"));
         }
         // A body may be slow, but must make progress.
         if self.tolerance.stalls.payload.time(self.reading.is_inside_payload(), self.reading.received_bytes, now)
             >= times.body
         {
-            return Err(Fatal(Reason::PROTOCOL_ERROR, "half a DATA frame, and not the rest in time"));
+            return Err(Fatal(Reason::PROTOCOL_ERROR, "an incomplete DATA frame, without the rest in time"));
         }
         Ok(())
     }
@@ -95,8 +95,8 @@ impl Core {
             }
             if silent >= if body >= times.body { times.body } else { times.send } {
                 let text = match body >= times.body {
-                    true => "half a body, and nothing more in time",
-                    false => "no room for an answer in time",
+                    true => "an incomplete body, without more data in time",
+                    false => "no room for a response in time",
                 };
                 return self.fail(Fatal(Reason::CANCEL, text));
             }

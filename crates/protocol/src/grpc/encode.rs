@@ -69,7 +69,8 @@ pub fn encode(response: &InferResponse, signature: &Signature) -> Result<Encoded
 /// A final flag without a response is sent as a response without outputs, with the names of the request.
 ///
 /// # Errors
-/// As [`encode`].
+/// INVALID_ARG when a tensor whose classes are requested cannot have any (P 1.12.7), or when the message is over
+/// [`RESPONSE_BYTES_MAX`].
 pub fn encode_stream_response(response: &InferResponse, signature: &Signature, is_final: bool) -> Result<Encoded> {
     let message = Message::new(response, outputs(response, signature)?, Some(is_final));
     let len = limited(field_len(message.len))?;

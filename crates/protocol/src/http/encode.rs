@@ -78,7 +78,7 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
                 out.extend_from_slice(b",\"data\":");
                 text.tensor(output.datatype, &output.shape, data)?;
             }
-            Data::Region(_) => return Err(Error::internal("an output that is printed lies in a region")),
+            Data::Region(_) => return Err(Error::internal("an output that is printed is in a region")),
         }
         text.tail.push(b'}');
     }

@@ -67,7 +67,7 @@ impl HeadCache {
     /// Parses a body as [`parse_infer`] does, and caches its head.
     ///
     /// # Errors
-    /// As [`parse_infer`].
+    /// INVALID_ARG or INTERNAL, with the texts of P 1.12 and 1.14.
     pub fn parse_infer(
         &mut self,
         body: &Bytes,
@@ -108,7 +108,7 @@ impl HeadCache {
     /// Writes a response as [`encode_infer`](super::encode_infer) does, and caches its head.
     ///
     /// # Errors
-    /// As `encode_infer`.
+    /// FP16 or BF16 as JSON, an impossible classification, contents that do not match their shape.
     pub fn encode_infer(&mut self, response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
         self.replies.encode(response, signature)
     }

@@ -18,7 +18,7 @@ use tensor::{Data, DataType, Error, Name, RegionRef, Result};
 /// Parses an inference body. `header_length` is the checked `Inference-Header-Content-Length`, if the request has it.
 ///
 /// # Errors
-/// Those of P 1.12.1 to 1.12.5, 1.12.9 and 1.14, with their classes and texts.
+/// INVALID_ARG or INTERNAL, with the texts of P 1.12.1 to 1.12.5, 1.12.9 and 1.14.
 pub fn parse_infer(
     body: &Bytes,
     header_length: Option<usize>,
@@ -40,7 +40,7 @@ pub fn parse_infer(
 /// Like [`parse_infer`], for a body whose binary part was collected in memory of the model's process.
 ///
 /// # Errors
-/// As [`parse_infer`].
+/// INVALID_ARG or INTERNAL, with the texts of P 1.12.1 to 1.12.5, 1.12.9 and 1.14.
 pub fn parse_infer_apart(
     head: &Bytes,
     tail: RegionRef,

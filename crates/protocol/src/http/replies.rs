@@ -47,7 +47,7 @@ impl ReplyHeads {
     /// Writes a response as [`encode_infer`] does.
     ///
     /// # Errors
-    /// As `encode_infer`.
+    /// FP16 or BF16 as JSON, an impossible classification, contents that do not match their shape.
     pub(super) fn encode(&mut self, response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
         let Some((hash, bytes)) = summary(response) else { return encode_infer(response, signature) };
         let slot = &mut self.0[hash as usize % ENTRIES];

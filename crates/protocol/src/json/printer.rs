@@ -31,7 +31,7 @@ impl Printer {
     /// Starts a text of at most about `room` bytes, of which `apart` do not belong to tensors.
     ///
     /// # Errors
-    /// Those of `tensor::allowance`.
+    /// RESOURCE_EXHAUSTED when the thread may not have more memory, or the system has none left.
     pub fn new(room: usize, apart: usize) -> Result<Self> {
         if allowance::lender(room).is_none() {
             return Ok(Self { tail: allowance::unasked(room)?, moved: None });
@@ -48,7 +48,7 @@ impl Printer {
     /// Appends a tensor as a flat array.
     ///
     /// # Errors
-    /// Those of [`write_tensor`](super::write_tensor) and of `tensor::allowance`.
+    /// FP16 and BF16, contents that do not match the shape, and RESOURCE_EXHAUSTED without memory.
     pub fn tensor(&mut self, datatype: DataType, shape: &[i64], data: &[u8]) -> Result<()> {
         let Self { tail, moved } = self;
         write_in_parts(tail, datatype, shape, data, false, &mut |tail, more| match moved {
@@ -59,7 +59,7 @@ impl Printer {
 
     ///
     /// # Errors
-    /// Those of `tensor::allowance`.
+    /// RESOURCE_EXHAUSTED when the thread may not have more memory, or the system has none left.
     pub fn into_bytes(mut self) -> Result<Bytes> {
         let Some(mut moved) = self.moved else { return Ok(self.tail.into()) };
         if moved.buffer.is_none() {

@@ -548,7 +548,7 @@ pub fn read_bytes_tensor(value: Value<'_>) -> Result<Vec<u8>> {
 /// (generate). Asks for the memory of long text (`tensor::allowance`).
 ///
 /// # Errors
-/// FP16 and BF16, which have no JSON form; contents that do not match the shape, a bug of the backend; those of
+/// FP16 and BF16, which have no JSON form; contents that do not match the shape, a bug of the backend; the errors of
 /// `tensor::allowance`.
 pub fn write_tensor(out: &mut Vec<u8>, datatype: DataType, shape: &[i64], data: &[u8], scalar: bool) -> Result<()> {
     write_in_parts(out, datatype, shape, data, scalar, &mut |out, more| {
@@ -570,7 +570,7 @@ const PART_ELEMENTS: usize = 512;
 /// of bytes that will follow.
 ///
 /// # Errors
-/// Those of [`write_tensor`] and of `part`.
+/// FP16 and BF16, contents that do not match the shape, and the errors of `part`.
 pub(crate) fn write_in_parts(
     out: &mut Vec<u8>,
     datatype: DataType,

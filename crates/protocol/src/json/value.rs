@@ -74,7 +74,7 @@ impl<'a> Value<'a> {
     /// The string as owned UTF-8, with U+FFFD for invalid sequences.
     ///
     /// # Errors
-    /// As [`Self::as_text`].
+    /// `attempt to access JSON non-string as string`.
     pub fn as_string(self) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.as_text()?.decode()).into_owned())
     }
@@ -82,7 +82,7 @@ impl<'a> Value<'a> {
     /// The string as a name: a slice of `body`, which must contain the value, unless something is escaped.
     ///
     /// # Errors
-    /// As [`Self::as_text`].
+    /// `attempt to access JSON non-string as string`.
     pub fn as_name(self, body: &Bytes) -> Result<Name> {
         let text = self.as_text()?;
         Ok(name_of(text, body))

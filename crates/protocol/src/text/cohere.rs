@@ -37,7 +37,7 @@ impl EmbedRequest {
     /// A value that no model takes.
     pub fn options(&self) -> Result<TextOptions, FormError> {
         if self.images.is_some() {
-            return Err(FormError::of("images", "images are not embedded here: send texts"));
+            return Err(FormError::of("images", "images are not supported: send texts"));
         }
         let (truncate, side) = match self.truncate.as_deref() {
             None => (None, None),
@@ -61,7 +61,7 @@ impl EmbedRequest {
                 "float" => types.0 = true,
                 "base64" => types.1 = true,
                 other => {
-                    let text = format!("'{other}' embeddings are not made here: expected float or base64");
+                    let text = format!("'{other}' embeddings are not supported: expected float or base64");
                     return Err(FormError::of("embedding_types", text));
                 }
             }

@@ -175,8 +175,8 @@ pub mod configuration {
                     let names = TokenIds::DECLARED.map(TokenIds::name).join(", ");
                     known.filter(|_| words.next().is_none()).ok_or_else(|| {
                         format!(
-                            "parameter '{ALIAS}' has '{part}', where '{word}' is not understood: after the name there \
-                             may be tokens= with one of {names}, and ';' before the next name"
+                            "parameter '{ALIAS}' has '{part}', where '{word}' is invalid: after the name there may be \
+                             tokens= with one of {names}, and ';' before the next name"
                         )
                     })?
                 }
@@ -271,7 +271,7 @@ impl FormError {
 /// Reads a body.
 ///
 /// # Errors
-/// A body that is no JSON, or has not this form.
+/// The body is not JSON, or has another form.
 pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FormError> {
     serde_json::from_slice(body).map_err(|error| {
         let text = error.to_string();
@@ -354,7 +354,7 @@ fn cut(truncate: Option<bool>, side: Option<&str>, tokens: Option<i64>) -> Resul
         None | Some(-1) => None,
         Some(n) => match u32::try_from(n) {
             Ok(n) if n > 0 => Some(n),
-            _ => return Err(FormError::of("truncate_prompt_tokens", format!("{n} is no number of tokens"))),
+            _ => return Err(FormError::of("truncate_prompt_tokens", format!("{n} is not a number of tokens"))),
         },
     };
     Ok(TextOptions { truncate, side, tokens_max, ..TextOptions::default() })

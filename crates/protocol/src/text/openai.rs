@@ -53,7 +53,7 @@ impl EmbeddingsRequest {
     pub fn options(&self) -> Result<TextOptions, FormError> {
         let dimensions = self.dimensions.map(|n| match u32::try_from(n) {
             Ok(n) if n > 0 => Ok(n),
-            _ => Err(FormError::of("dimensions", format!("{n} is no number of values: the least is 1"))),
+            _ => Err(FormError::of("dimensions", format!("{n} is not a number of values: the minimum is 1"))),
         });
         Ok(TextOptions {
             dimensions: dimensions.transpose()?,

@@ -34,8 +34,9 @@ impl Rows {
         let is_whole = row_bytes > 0 && row_bytes.is_multiple_of(4) && row_bytes * rows == converted.len();
         if !is_whole || !(self.row_bytes == 0 || self.row_bytes == row_bytes) {
             let (name, datatype, shape) = (&output.name, output.datatype.name(), &output.shape);
-            let text =
-                format!("output '{name}' is {datatype} {shape:?}, which is no row of floats for each of {rows} texts");
+            let text = format!(
+                "output '{name}' is {datatype} {shape:?}, which is not a row of floats for each of {rows} texts"
+            );
             return Err(Error::internal(text).by_model());
         }
         self.row_bytes = row_bytes;
@@ -63,7 +64,7 @@ impl Rows {
     /// All rows as lists of JSON, about `bytes` bytes.
     ///
     /// # Errors
-    /// Those of [`Self::finite`], and RESOURCE_EXHAUSTED without memory.
+    /// INTERNAL, by the model, for values that are not finite; RESOURCE_EXHAUSTED without memory.
     pub fn print(&self, bytes: usize) -> Result<Vec<u8>> {
         super::print(&self.finite()?, bytes)
     }

@@ -82,7 +82,8 @@ impl Texts {
         if left == right || left.min(right) == 1 {
             return Ok(left.max(right));
         }
-        let text = format!("{left} and {right} texts make no pairs: expected the same number, or one on a side");
+        let text =
+            format!("{left} and {right} texts cannot be paired: expected the same number of both, or one of either");
         Err(tensor::Error::invalid(text))
     }
 
@@ -147,7 +148,7 @@ impl Texts {
 
     fn push_id<E: Error>(&mut self, id: u64) -> Result<(), E> {
         let id = u32::try_from(id)
-            .map_err(|_| E::custom(format_args!("{id} is no token id: the largest is {}", u32::MAX)))?;
+            .map_err(|_| E::custom(format_args!("{id} is not a token id: the largest is {}", u32::MAX)))?;
         allowance::reserve(&mut self.raw, 4).map_err(E::custom)?;
         self.raw.extend_from_slice(&id.to_le_bytes());
         Ok(())

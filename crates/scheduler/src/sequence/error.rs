@@ -46,14 +46,14 @@ impl SequenceError {
             )),
             // Not in Triton, whose instances do not return.
             Self::InstanceGone => Error::unavailable(format!(
-                "the instance of model '{model}' that the sequence ran on is gone, and its state with it: begin the \
+                "the instance of model '{model}' that ran the sequence was removed, and its state with it: begin the \
                  sequence again"
             ))
             .retry(false),
             // Not in Triton, which has no limit.
             Self::TooMany { limit } => Error::unavailable(format!(
-                "model '{model}' has {limit} sequences in progress or waiting, and takes no more at a time: end \
-                 some, or try again later"
+                "model '{model}' has {limit} sequences in progress or waiting, which is the limit: end some, or try \
+                 again later"
             )),
             Self::NotIterative => Error::invalid(
                 "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \

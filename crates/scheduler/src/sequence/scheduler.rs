@@ -156,7 +156,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// Accepts a request.
     ///
     /// # Errors
-    /// Those of 5.1, and too many sequences; the request is returned.
+    /// The request breaks a rule of 5.1, or there are too many sequences; the request is returned.
     pub fn push(&mut self, now: u64, head: Head, item: T) -> Result<Accepted, (SequenceError, T)> {
         let now = self.advance(now);
         if item.rows() > 1 {

@@ -58,7 +58,7 @@ impl Tokenizer {
     /// adds.
     ///
     /// # Errors
-    /// NOT_FOUND without the file; INVALID_ARG for a file that is none, or above a named limit.
+    /// NOT_FOUND without the file; INVALID_ARG for an invalid file, or one above a named limit.
     pub fn open(folder: &Path) -> Result<Self> {
         let Some(bytes) = files::read(folder, FILE, TOKENIZER_BYTES_MAX)? else {
             let path = folder.join(FILE);
@@ -256,15 +256,16 @@ impl Tokenizer {
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> Error {
-        Error::invalid(format!("the tokenizer of the model refuses the text: {why}"))
+        Error::invalid(format!("the tokenizer of the model rejects the text: {why}"))
     }
 }
 
 /// The line that makes undeclared token ids mean something.
-const UNDECLARED: &str = "the input has token ids, and they do not begin and end as a text of this model's tokenizer \
-does: send texts, or declare which tokenizer the ids are of: an alias of the model in its configuration, \
-parameters { key: \"nereid.alias\" value { string_value: \"NAME tokens=cl100k_base\" } }, or the flag \
---text-alias=NAME=MODEL,tokens=cl100k_base (own, cl100k_base or o200k_base)";
+const UNDECLARED: &str = "the input has token ids, but they do not begin and end like a text of this model's \
+                          tokenizer: send texts, or declare which tokenizer the ids are of: an alias of the model in \
+                          its configuration, parameters { key: \"nereid.alias\" value { string_value: \"NAME \
+                          tokens=cl100k_base\" } }, or the flag --text-alias=NAME=MODEL,tokens=cl100k_base (own, \
+                          cl100k_base or o200k_base)";
 
 fn bounded(text: &str) -> Result<()> {
     let bytes = text.len();
@@ -294,7 +295,7 @@ fn finish(
     if total > room && truncation.rejects {
         let (most, has) = (truncation.tokens_max, total + template.added());
         return Err(Error::invalid(format!(
-            "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or let it be cut"
+            "{TOO_LONG}{most} tokens, and the text has at least {has}; send a shorter one, or set truncation"
         ))
         .too_long());
     }
@@ -323,7 +324,7 @@ fn guard<T>(folder: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
         let why = why.unwrap_or("unknown");
-        Err(Error::internal(format!("{}: the tokenizer's code panicked: {why}", folder.join(FILE).display()))
+        Err(Error::internal(format!("{}: the code of the tokenizer panicked: {why}", folder.join(FILE).display()))
             .by_model())
     })
 }

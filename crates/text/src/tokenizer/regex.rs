@@ -127,7 +127,7 @@ pub(super) fn normalizer(value: Value) -> Result<NormalizerWrapper, String> {
             bounded(pattern)?;
             // The library drops the errors of normalizers, so only expressions that cannot fail are taken.
             regex::Regex::new(pattern).map_err(|_| {
-                format!("the regular expression {pattern:?} of a normalizer looks around or refers back")
+                format!("the regular expression {pattern:?} of a normalizer uses lookaround or backreferences")
             })?;
         }
     }

@@ -1,0 +1,2 @@
+/** The fault of a subject, or null. */
+export function subjectFault(subject: string): string | null

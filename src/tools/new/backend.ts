@@ -1,0 +1,56 @@
+/** `nereid new backend`: writes the smallest backend for Triton's C API, what builds it, a model and a test. */
+
+import { basename, join } from 'node:path'
+import { CommandError, ROOT, invocation, isBuiltIn, shellWord, type CommandArguments } from '../../internal.js'
+import { Staging, type ModelFile } from '../init/place.js'
+import { backendFiles, type BackendLanguage } from './backend_templates.js'
+import { installHint } from './install_hint.js'
+
+const HEADERS = ['tritonserver.h', 'tritonbackend.h']
+
+/** @throws {CommandError} for a name that no library, function or package can have, or that another backend has */
+function requireBackendName(name: string): void {
+  if (!/^[a-z][a-z0-9_]{0,63}$/.test(name))
+    throw new CommandError(
+      `'${basename(name)}' can not name a backend: its library and its package need up to 64 lower-case letters, ` +
+        "digits and '_', a letter first",
+    )
+  if (isBuiltIn(name))
+    throw new CommandError(`the backend '${name}' is built in and would run instead: choose another name`)
+}
+
+/** Writes the files and returns what to print. */
+export function makeBackend(program: string, name: string, options: CommandArguments['options']): string {
+  requireBackendName(name)
+  const language: BackendLanguage = options.get('lang') === 'rust' ? 'rust' : 'c'
+  const out = options.get('out') ?? '.'
+  if (out === '') throw new CommandError('--out needs a value: --out=<path>')
+  const command = invocation(program)
+  const headers: ModelFile[] = HEADERS.map((header) => ({
+    from: join(ROOT, 'shm/include/triton/core', header),
+    to: join('include/triton/core', header),
+  }))
+  const staging = new Staging(out, name, false)
+  try {
+    for (const file of [...backendFiles(name, language, command), ...headers]) staging.add(file)
+    const [taken] = staging.inTheWay()
+    if (taken !== undefined && !options.has('force'))
+      throw new CommandError(`${taken} already exists; --force replaces it`)
+    const directory = join(out, name)
+    const at = (path: string): string => shellWord(join(directory, path))
+    return `${[
+      ...staging.finish(),
+      '',
+      'Build it:',
+      `  make -C ${shellWord(directory)}`,
+      '',
+      'Test it:',
+      ...[`node --test ${at('test.mjs')}`, ...installHint(out)].map((line) => `  ${line}`),
+      '',
+      'Serve it:',
+      `  ${command} --model-repository=${at('models')} --backend-directory=${at('backends')}`,
+    ].join('\n')}\n`
+  } finally {
+    staging.remove()
+  }
+}
