@@ -123,6 +123,24 @@ function largeStructs(file, text) {
   })
 }
 
+/** Types of values that change, and constructors of types that may have one. */
+const STATE = /\b(Atomic\w+|Mutex|RwLock|Condvar|Once(Lock|Cell)?|\w*Cell|Semaphore|\w*Pool)\b|\b(?!LazyLock|Bytes)[A-Z]\w+::new\(/
+
+/**
+ * Statics with state, which two servers of a process share. A table, or a `LazyLock` of a type without state, is a
+ * constant; values of one thread (`thread_local!`) are not counted.
+ */
+export function statics(file, text) {
+  const code = text
+    .replace(/(^|\s)\/\/.*$/gm, '')
+    .replace(/^( *)(?:\w+::)*thread_local! \{[\s\S]*?^\1\}/gm, '')
+  return [...code.matchAll(/^ *(?:pub(?:\([^)]*\))? )?static (\w+): /gm)].flatMap(({ 0: begin, 1: name, index }) => {
+    const item = code.slice(index + begin.length)
+    const [, type, value] = /^([\s\S]*?) =\s([\s\S]*?;)$/m.exec(item) ?? [item]
+    return STATE.test(/^LazyLock</.test(type) ? type : `${type} ${value}`) ? [`${file} ${name}`] : []
+  })
+}
+
 /** Number of methods that a trait declares. */
 function methodsOf(text, trait) {
   const body = new RegExp(`^pub trait ${trait}\\b.*?^\\}`, 'ms').exec(text)?.[0] ?? ''
@@ -258,6 +276,8 @@ export function count(root, records = {}, rooms = {}) {
       list: groups.map((group) => group.map((one) => one || 'lib').join(' ')),
     })
   }
+  const states = [...texts.Rust].flatMap(([file, text]) => statics(file, text))
+  counts.set('statics with state in Rust', { value: states.length, list: states })
   const model = [...texts.Rust]
     .filter(([file]) => file.startsWith('crates/backend/'))
     .map(([, text]) => methodsOf(text, 'Model'))

@@ -42,28 +42,15 @@ const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 52\r\nConnection: \
      close\r\n\r\n{\"error\":\"this port uses TLS: use https:// instead\"}";
 
-/// Counts of failed handshakes, in the order of [`REASONS`].
-static FAILED: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
 /// Reasons why a handshake can fail.
 pub const REASONS: [&str; 5] = ["timeout", "not_tls", "certificate", "busy", "other"];
-
-/// Failed handshakes since the start of the process, by reason.
-pub fn failed_handshakes() -> impl Iterator<Item = (&'static str, u64)> {
-    REASONS.iter().zip(&FAILED).map(|(reason, count)| (*reason, count.load(Ordering::Relaxed)))
-}
-
-fn count(reason: &str) {
-    if let Some(at) = REASONS.iter().position(|r| *r == reason)
-        && let Some(counter) = FAILED.get(at)
-    {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// TLS configuration of a listener.
 pub struct Tls {
     current: ArcSwap<ServerConfig>,
     speaks_http: bool,
+    /// Failed handshakes, in the order of [`REASONS`].
+    failed: [AtomicU64; REASONS.len()],
 }
 
 /// TLS configurations with their files.
@@ -82,7 +69,11 @@ impl Tls {
     /// INVALID_ARG with the file and its mistake.
     pub fn open(options: &TlsOptions, protocols: &[&[u8]], listener: &'static str) -> Result<(Arc<Self>, TlsFiles)> {
         let mut files = TlsFiles::new(options, protocols, listener)?;
-        let tls = Self { current: ArcSwap::new(files.config()?), speaks_http: listener != "grpc" };
+        let tls = Self {
+            current: ArcSwap::new(files.config()?),
+            speaks_http: listener != "grpc",
+            failed: Default::default(),
+        };
         Ok((Arc::new(tls), files))
     }
 
@@ -93,7 +84,10 @@ impl Tls {
             Ok(Err(reason)) => reason,
             Err(_) => "timeout",
         };
-        count(refused);
+        let at = REASONS.iter().position(|reason| *reason == refused);
+        if let Some(counter) = at.and_then(|at| self.failed.get(at)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
         None
     }
 
@@ -201,6 +195,15 @@ impl Watcher {
     /// Rereads all files now. Returns the certificate files that are now in use.
     pub fn reread(&self) -> Vec<String> {
         look(&self.watched, true)
+    }
+
+    /// Failed handshakes of all listeners, by reason.
+    pub fn failed_handshakes(&self) -> Vec<(&'static str, u64)> {
+        let watched = self.watched.lock();
+        let sum = |at: usize| {
+            watched.iter().filter_map(|(tls, _)| tls.failed.get(at)).map(|n| n.load(Ordering::Relaxed)).sum()
+        };
+        REASONS.iter().enumerate().map(|(at, reason)| (*reason, sum(at))).collect()
     }
 
     /// When certificates expire, those of all files in use.
