@@ -19,13 +19,6 @@ export type Step =
   /** Note whether the model was loaded only because an ensemble needs it. */
   | { act: 'mark'; model: string; isImplicit: boolean }
 
-/** Take an ensemble out of service, and remember why; null if its composing models give no reason. */
-export interface Stop {
-  act: 'stop'
-  model: string
-  why: string | null
-}
-
 /** The repository as it is now, for the questions of a plan. */
 export interface World {
   /** All known models. */
@@ -181,24 +174,24 @@ export class LoadPlan {
 }
 
 /**
- * What becomes of ensembles whose composing models were unloaded or withdrawn: one after the other, so that each counts
- * for the next. With `onlyBroken`, those without a problem continue.
+ * The ensembles that stop because their composing models were unloaded or withdrawn, with the reason, if there is one:
+ * one after the other, so that each counts for the next. With `onlyBroken`, those without a reason continue.
  */
 export function stops(
   models: Models,
   ensembles: readonly string[],
-  outcomeOf: World['outcome'],
+  world: Pick<World, 'outcome'>,
   onlyBroken: boolean,
-): Stop[] {
+): [ensemble: string, why: string | null][] {
   const rings = new Rings(models)
   const stopped = new Map<string, Outcome>()
   return ensembles
     .filter((model) => models.has(model))
-    .flatMap((model): Stop[] => {
-      const why = complaint(models, model, (name) => stopped.get(name) ?? outcomeOf(name), rings)
+    .flatMap((model): [string, string | null][] => {
+      const why = complaint(models, model, (name) => stopped.get(name) ?? world.outcome(name), rings)
       if (why === null && onlyBroken) return []
-      stopped.set(model, { ...outcomeOf(model), versions: [], invalid: why })
-      return [{ act: 'stop', model, why }]
+      stopped.set(model, { ...world.outcome(model), versions: [], invalid: why })
+      return [[model, why]]
     })
 }
 

@@ -2,8 +2,10 @@
 
 #![allow(unsafe_code)] // buffers of a library
 
+use crate::abi::memory::DEVICE;
 use crate::abi::parameter::{self, Parameter};
 use crate::calls::{CallResponse, Callbacks, OpenCall};
+use crate::library::Address;
 use crate::link::{Link, Way};
 use crate::segments::Allocated;
 use crate::ticket::parent_of_this_thread;
@@ -17,14 +19,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use tensor::{DataType, Error, Result, element_count};
 
-/// Memory type of buffers on a device.
-const DEVICE: u32 = 2;
 /// Longest input in bytes that is replaced by zeros so that the server says what else is wrong with the request.
 const CHECKED_BYTES_MAX: usize = 64 << 20;
 
 /// A buffer of a library that an input is made of.
 pub(crate) struct InputBuffer {
-    pub(crate) base: *const u8,
+    pub(crate) base: Address<u8>,
     pub(crate) bytes: usize,
     pub(crate) memory_type: u32,
     /// Only for instances with this host policy.
@@ -54,6 +54,11 @@ impl CallInput {
         self.buffers.clear();
     }
 
+    #[cfg(test)]
+    pub(crate) fn buffer_bytes(&self) -> Vec<usize> {
+        self.buffers.iter().map(|buffer| buffer.bytes).collect()
+    }
+
     /// The buffers that are sent: those for all instances, or else those for the first host policy.
     fn parts(&self) -> impl Iterator<Item = &InputBuffer> {
         let policy = match self.buffers.iter().find(|buffer| buffer.policy.is_none()) {
@@ -69,7 +74,7 @@ impl CallInput {
 
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         // SAFETY: the library keeps its buffers until the request is released, and none of these lies on a device.
-        self.parts().map(|part| unsafe { std::slice::from_raw_parts(part.base, part.bytes) })
+        self.parts().map(|part| unsafe { std::slice::from_raw_parts(part.base.0, part.bytes) })
     }
 
     /// Number of bytes that the shape says; `None` for strings.
@@ -310,28 +315,28 @@ impl CallInput {
         let datatype = DataType::from_number(self.datatype.cast_signed());
         let datatype = datatype.ok_or_else(|| Error::invalid("an input has no datatype"))?;
         let bytes = if is_check { self.zeros(datatype).unwrap_or(0) } else { self.bytes() };
+        let copy = |to: &mut [u8]| {
+            let mut rest = to;
+            for part in self.slices() {
+                let (place, behind) = rest.split_at_mut(part.len());
+                place.copy_from_slice(part);
+                rest = behind;
+            }
+        };
         if bytes <= *room {
             *room -= bytes;
-            let mut inline = Vec::with_capacity(bytes);
-            if is_check {
-                inline.resize(bytes, 0);
-            } else {
-                self.slices().for_each(|part| inline.extend_from_slice(part));
+            let mut inline = vec![0; bytes];
+            if !is_check {
+                copy(&mut inline);
             }
             write::tensor(to, &self.name, datatype, &self.shape, Put::Inline(&inline));
             return Ok(());
         }
-        let block = link.segments.allocate(bytes)?;
+        let mut block = link.segments.allocate(bytes)?;
         if is_check {
-            // SAFETY: the block has so many bytes, and nobody else uses it.
-            unsafe { block.pointer().write_bytes(0, bytes) };
+            block.bytes_mut().fill(0);
         } else {
-            let mut at = 0;
-            for part in self.slices() {
-                // SAFETY: the parts have as many bytes as the block, together.
-                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), block.pointer().add(at), part.len()) };
-                at += part.len();
-            }
+            copy(block.bytes_mut());
         }
         write::tensor(to, &self.name, datatype, &self.shape, Put::Block(block.block()));
         blocks.push(block);

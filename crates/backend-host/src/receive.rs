@@ -1,12 +1,13 @@
 //! Reads frames and descriptors from a socket, and sends bytes over one.
 
-#![allow(unsafe_code)] // recvmsg
-
 use frames::generated::Header;
 use frames::split_request;
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
 use std::collections::VecDeque;
-use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 /// Descriptors that one message may carry.
@@ -128,58 +129,21 @@ pub(crate) enum Handed {
 /// The system's.
 pub(crate) fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        // SAFETY: `bytes` is readable for its length.
-        let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
-        match usize::try_from(sent) {
-            Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
+        let sent = retry_on_intr(|| rustix::net::send(stream, bytes, SendFlags::NOSIGNAL))?;
+        bytes = bytes.get(sent..).unwrap_or_default();
     }
     Ok(())
 }
 
 /// Receives bytes and the descriptors beside them.
 fn receive(stream: &UnixStream, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut part = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let mut control = [0u64; 8];
-    // SAFETY: plain numbers and null pointers.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
-    let count = loop {
-        // SAFETY: `part` and `control` are writable for their lengths.
-        let count = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-        match usize::try_from(count) {
-            Ok(count) => break count,
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    };
-    let mut descriptors = Vec::new();
-    // SAFETY: the kernel wrote the headers; each points into `control`, and its data has the length that it says.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
-        while let Some(found) = header.as_ref() {
-            if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_RIGHTS {
-                let bytes = found.cmsg_len - libc::CMSG_LEN(0) as usize;
-                let data = libc::CMSG_DATA(header).cast::<RawFd>();
-                for i in 0..(bytes / size_of::<RawFd>()).min(DESCRIPTORS_MAX) {
-                    descriptors.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
-                }
-            }
-            header = libc::CMSG_NXTHDR(&raw const message, header);
-        }
-    }
-    Ok((count, descriptors))
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut part = [IoSliceMut::new(to)];
+    let received = retry_on_intr(|| recvmsg(stream, &mut part, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok((received.bytes, rights.flatten().collect()))
 }

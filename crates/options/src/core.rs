@@ -318,7 +318,7 @@ pub struct OpenSpec {
     pub config: Bytes,
     /// `--backend-config=<backend>,<key>=<value>` pairs of this backend, in command-line order.
     pub settings: Vec<(String, String)>,
-    /// `config` in Triton's JSON form, for the code of a model.
+    /// `config` in Triton's JSON form, for the code of a model; empty for backends without.
     pub config_json: String,
     /// Whether models may complete their configuration.
     pub completes: bool,

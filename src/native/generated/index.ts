@@ -1371,7 +1371,7 @@ modelDirectory: string, versionDirectory: string,
  */
 settings: Array<[string, string]>,
 /**
- * `config` in Triton's JSON form, for the code of a model.
+ * `config` in Triton's JSON form, for the code of a model; empty for backends without.
  */
 configJson: string,
 /**

@@ -13,12 +13,13 @@ pub(crate) use options::ServerOptions;
 
 use crate::connection::{self, Descriptors};
 use crate::described::Descriptions;
+use crate::json::{self, JsonError};
 use crate::link::Link;
 use crate::models::Role;
 use crate::receive::{self, Handed, Incoming};
 use parking_lot::Mutex;
 use process::ServerProcess;
-use protocol::json::Value;
+use serde_json::json;
 use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -28,7 +29,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
-use tensor::{Code, Error, Result};
+use tensor::{Error, Result};
 
 /// Time for code of models to finalize, and for the process to end, after the exit timeout.
 const END_TIME: Duration = Duration::from_secs(15);
@@ -98,7 +99,7 @@ impl EmbeddedServer {
                 return Err(Error::internal(format!("{text}{ended}")));
             }
         };
-        let link = connection::serve(descriptors, |_, _| Ok((Role::Program, String::new()))).map_err(failed)?;
+        let link = connection::serve(descriptors, |_, _| Ok((Role::Program, json!({})))).map_err(failed)?;
         let server = Arc::new(Self {
             link,
             control,
@@ -179,13 +180,8 @@ fn connected(control: &mut Incoming) -> std::io::Result<Connected> {
 
 /// The error of a server that did not start.
 fn failure(json: &str) -> Error {
-    let read = || {
-        let value = Value::parse(json.as_bytes())?;
-        let code = value.member("code")?.as_string()?;
-        let code = Code::ALL.into_iter().find(|known| known.constant() == code).unwrap_or(Code::Internal);
-        Ok(Error::new(code, value.member("message")?.as_string()?))
-    };
-    read().unwrap_or_else(|_: Error| Error::internal("the server ended before it was ready; its log has the reason"))
+    let none = |_| Error::internal("the server ended before it was ready; its log has the reason");
+    json::read::<JsonError>(json).map_or_else(none, Error::from)
 }
 
 #[cfg(test)]
