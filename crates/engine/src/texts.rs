@@ -78,9 +78,6 @@ impl Sink for TextSink {
 }
 
 /// Checks that the scheduling of a text model is one that texts have.
-///
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check(open: &OpenSpec, config: &ModelConfig) -> Result<()> {
     let what = match &config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(_)) => "sequence_batching",
