@@ -74,9 +74,9 @@ export class Executor implements World {
     return models
   }
 
-  needs(name: string): Need[] | undefined {
+  needs(name: string): Need[] {
     const known = this.#known.get(name)
-    return known === undefined ? undefined : this.#needs(name, known.polled.config)
+    return known === undefined ? [] : this.#needs(name, known.polled.config)
   }
 
   outcome(name: string): Outcome {

@@ -53,7 +53,7 @@ class Models implements World {
   }
 
   models = (): ReadonlyMap<string, KnownModel> => this.known
-  needs = (name: string): readonly Need[] | undefined => this.known.get(name)?.needs
+  needs = (name: string): readonly Need[] => this.known.get(name)?.needs ?? []
   outcome = (name: string): Outcome => this.outcomes.get(name) ?? { versions: [], failure: null, invalid: null }
   exists = (name: string): boolean => this.disk.has(name)
 
