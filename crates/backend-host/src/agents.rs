@@ -85,7 +85,9 @@ impl RunningAgent {
                     self.close(&model);
                     return Err(error);
                 }
-                Ok(self.models.entry(number).insert_entry(model).get().location())
+                let at = model.location();
+                self.models.insert(number, model);
+                Ok(at)
             }
             Operation::Act { action } => {
                 let model = self.models.get(&number).ok_or_else(known)?;

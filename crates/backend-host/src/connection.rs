@@ -8,7 +8,7 @@ use crate::answer::Answer;
 use crate::library::Start;
 use crate::link::{Link, Way};
 use crate::models::Role;
-use crate::receive::Incoming;
+use crate::receive::{Handed, Incoming};
 use crate::segments::{Allocated, Flags, Segments};
 use crate::ticket::{Ticket, too_long, work_for, work_is_done};
 use frames::generated::{Frame, INLINE_BYTES_MAX, ResultHead};
@@ -29,14 +29,32 @@ pub(crate) struct Descriptors {
     pub(crate) flags: OwnedFd,
 }
 
-impl Descriptors {
-    /// How many there are.
-    pub(crate) const COUNT: u8 = 5;
+/// What comes over a socket that hands over connections.
+pub(crate) enum Received {
+    Connection(Descriptors),
+    /// Why there is none.
+    Text(String),
+    End,
+}
 
-    /// Descriptors in the order of their numbers; `None` if some are missing.
-    pub(crate) fn of(all: Vec<OwnedFd>) -> Option<Self> {
-        let [work, side, requests, responses, flags] = <[OwnedFd; Self::COUNT as usize]>::try_from(all).ok()?;
-        Some(Self { work, side, requests, responses, flags })
+impl Descriptors {
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// The system's, or that descriptors are missing.
+    pub(crate) fn receive(control: &mut Incoming) -> io::Result<Received> {
+        let mut all = Vec::new();
+        while all.len() < 5 {
+            match control.handed(all.len() as u8)? {
+                Handed::Descriptor(descriptor) => all.push(descriptor),
+                Handed::Text(text) => return Ok(Received::Text(text)),
+                Handed::End if all.is_empty() => return Ok(Received::End),
+                Handed::End => break,
+            }
+        }
+        let all = <[OwnedFd; 5]>::try_from(all).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let [work, side, requests, responses, flags] = all;
+        Ok(Received::Connection(Self { work, side, requests, responses, flags }))
     }
 }
 

@@ -47,13 +47,6 @@ impl<'a, T: Object> From<&'a mut T> for Loan<'a> {
 #[repr(transparent)]
 pub(crate) struct Start<'a, T>(*mut T, PhantomData<&'a mut [T]>);
 
-impl<T> Start<'_, T> {
-    #[cfg(test)]
-    pub(crate) fn address(&self) -> *const T {
-        self.0
-    }
-}
-
 impl<'a> From<&'a CStr> for Start<'a, c_char> {
     fn from(text: &'a CStr) -> Self {
         Self(text.as_ptr().cast_mut(), PhantomData)
@@ -193,4 +186,13 @@ impl Opened {
 pub(crate) enum Need {
     Optional,
     Required,
+}
+
+#[cfg(test)]
+mod tests {
+    impl<T> super::Start<'_, T> {
+        pub(crate) fn address(&self) -> *const T {
+            self.0
+        }
+    }
 }

@@ -84,6 +84,15 @@ impl Drop for Caller {
     }
 }
 
+/// A frame whose length the protocol fixes, or a limit bounds.
+pub(crate) fn short_frame(kind: Frame, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let writing = write::begin(&mut frame, InstanceId::ONLY, kind);
+    body(&mut frame);
+    let _ = writing.end(&mut frame);
+    frame
+}
+
 #[derive(Serialize)]
 struct Control<'a> {
     id: u64,

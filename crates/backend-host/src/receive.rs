@@ -78,23 +78,11 @@ impl Incoming {
         self.descriptors.pop_front()
     }
 
-    /// A byte, which must be `number`, with one descriptor; `None` at the end.
-    ///
-    /// # Errors
-    /// The system's, that it is another byte, or that there is no descriptor with it.
-    pub(crate) fn handed(&mut self, number: u8) -> io::Result<Option<OwnedFd>> {
-        let Some((byte, descriptor)) = self.byte()? else { return Ok(None) };
-        if byte != number {
-            return Err(io::Error::other("a descriptor of another number"));
-        }
-        descriptor.map(Some).ok_or_else(|| io::Error::other("a byte without a descriptor"))
-    }
-
     /// A byte, which must be `number`, with one descriptor, or the text that is sent instead of all of them.
     ///
     /// # Errors
-    /// As [`handed`](Self::handed), or that the text is too long.
-    pub(crate) fn handed_or_text(&mut self, number: u8) -> io::Result<Handed> {
+    /// The system's, that it is another byte, that there is no descriptor with it, or that the text is too long.
+    pub(crate) fn handed(&mut self, number: u8) -> io::Result<Handed> {
         match self.byte()? {
             None => Ok(Handed::End),
             Some((TEXT, None)) => {
@@ -115,7 +103,7 @@ impl Incoming {
     }
 }
 
-/// Part of the first message of a server that a program embeds, over its control socket.
+/// Part of a message that hands over a connection.
 pub(crate) enum Handed {
     Descriptor(OwnedFd),
     /// Why there are no descriptors.

@@ -139,7 +139,7 @@ exports! {
         let (Some(allocator), Some(entry)) = (allocator, entry) else {
             return Err(was_null("allocator or entry"));
         };
-        allocator.copy(entry)
+        allocator.copy(entry)?;
     }
 }
 

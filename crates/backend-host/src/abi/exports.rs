@@ -34,11 +34,6 @@ impl<T> Clone for Passed<T> {
 impl<T> Copy for Passed<T> {}
 
 impl<T> Passed<T> {
-    #[cfg(test)]
-    pub(crate) fn address(self) -> *const T {
-        self.0
-    }
-
     fn get<'a>(self) -> Option<&'a T> {
         // SAFETY: `Passed`, for `&T`.
         unsafe { self.0.as_ref() }
@@ -312,25 +307,6 @@ impl<T, const IS_CLEARED: bool> Argument for Out<T, IS_CLEARED> {
     }
 }
 
-/// Lets the body of an exported function return a result, or nothing if it cannot fail.
-pub(crate) trait Outcome {
-    fn result(self) -> Result<()>;
-}
-
-impl Outcome for () {
-    #[inline]
-    fn result(self) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl Outcome for Result<()> {
-    #[inline]
-    fn result(self) -> Result<()> {
-        self
-    }
-}
-
 /// What a function without an error returns after a panic.
 pub(crate) trait Returned {
     const NONE: Self;
@@ -372,18 +348,19 @@ macro_rules! exports {
         pub extern "C" fn $name(
             $($argument: <$type as $crate::abi::exports::Argument>::Raw),*
         ) -> $crate::abi::Err {
-            use $crate::abi::exports::{Argument, Outcome};
+            use $crate::abi::exports::Argument;
             $crate::abi::guard(move || {
                 $(<$type as Argument>::prepare($argument);)*
                 $(let $argument = <$type as Argument>::take($argument)?;)*
-                Outcome::result($body)
+                $body
+                Ok(())
             })
         }
         $crate::abi::exports::exports! { $($rest)* }
     };
     ($(#[$doc:meta])* $probe:literal fn $name:ident($($argument:ident: $type:ty),* $(,)?) => $body:expr;
         $($rest:tt)*) => {
-        $crate::abi::exports::exports! { $(#[$doc])* $probe fn $name($($argument: $type),*) { $body } $($rest)* }
+        $crate::abi::exports::exports! { $(#[$doc])* $probe fn $name($($argument: $type),*) { $body; } $($rest)* }
     };
     ($(#[$doc:meta])* $probe:literal fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block
         $($rest:tt)*) => {
@@ -404,14 +381,14 @@ macro_rules! exports {
         $($rest:tt)*) => {
         $crate::abi::exports::exports! {
             $(#[$doc])*
-            $probe fn $name($object: $type, result: $crate::abi::exports::Out<$result>) { result.put($value) }
+            $probe fn $name($object: $type, result: $crate::abi::exports::Out<$result>) { result.put($value); }
             $($rest)*
         }
     };
     ($(#[$doc:meta])* $probe:literal delete $name:ident($type:ty); $($rest:tt)*) => {
         $crate::abi::exports::exports! {
             $(#[$doc])*
-            $probe fn $name(object: Option<Box<$type>>) { drop(object) }
+            $probe fn $name(object: Option<Box<$type>>) { drop(object); }
             $($rest)*
         }
     };
@@ -428,6 +405,12 @@ pub(crate) mod library {
 
     // SAFETY: as for every library, what is passed is used on any thread.
     unsafe impl<T> Send for Passed<T> {}
+
+    impl<T> Passed<T> {
+        pub(crate) fn address(self) -> *const T {
+            self.0
+        }
+    }
 
     pub(crate) fn pass<T>(pointer: *const T) -> Passed<T> {
         Passed(pointer.cast_mut())

@@ -12,22 +12,18 @@ use super::attributes::BufferAttributes;
 use super::c_text;
 use super::exports::{Count, Held, Items, Out, exports, objects, plain};
 use super::inference_response::InferenceResponse;
-use super::parameter::Parameter;
 use crate::calls::{CallResponse, Callbacks, OpenCall};
 use crate::described::Described;
 use crate::library::Address;
 use crate::link::{Caller, Link};
-use crate::outgoing::{CallInput, CallTo, InputBuffer, SentCall};
+use crate::outgoing::{CallInput, CallRequest, InputBuffer, SentCall};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tensor::{Error, Result};
 
-/// Longest correlation id that is a text, in bytes.
-const CORRELATION_BYTES_MAX: usize = 128;
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`
 const RELEASE_ALL: u32 = 1;
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`
@@ -48,26 +44,10 @@ pub(crate) fn server(pointer: *const c_void) -> Result<Arc<Link>> {
     }
 }
 
-/// Correlation id of a request.
-enum Correlation {
-    Number(u64),
-    Text(CString),
-}
-
 /// A request to a model. Its library changes it, and does not use it while it runs, except to cancel it.
 pub(crate) struct InferenceRequest {
-    model: String,
-    /// Version that the library asked for, -1 for the version policy.
-    version: i64,
+    call: CallRequest,
     described: Described,
-    id: CString,
-    flags: u32,
-    correlation: Correlation,
-    priority: u64,
-    timeout_us: u64,
-    inputs: Vec<CallInput>,
-    outputs: BTreeSet<String>,
-    parameters: Vec<Parameter>,
     release: Option<(ReleaseCallback, Address<c_void>)>,
     respond: Option<(Allocation, ResponseCallback, Address<c_void>)>,
     /// The call that was sent last.
@@ -85,15 +65,9 @@ objects! {
 }
 
 impl InferenceRequest {
-    fn prefix(&self) -> String {
-        let id = self.id.to_string_lossy();
-        format!("[request id: {}] ", if id.is_empty() { "<id_unknown>" } else { &id })
-    }
-
     fn input(&mut self, name: &str) -> Result<&mut CallInput> {
-        let prefix = self.prefix();
-        let found = self.inputs.iter_mut().find(|input| input.name == name);
-        found.ok_or_else(|| Error::invalid(format!("{prefix}input '{name}' does not exist in request")))
+        let absent = self.call.error(format_args!("input '{name}' does not exist in request"));
+        self.call.inputs.iter_mut().find(|input| input.name == name).ok_or(absent)
     }
 
     /// Adds a buffer to an input; with a policy only for instances that have it.
@@ -140,36 +114,17 @@ impl Callbacks for RequestCallbacks {
 
 /// Sends a request. On an error the library keeps it.
 pub(crate) fn infer(link: &Arc<Link>, of: &Held<InferenceRequest>, is_traced: bool) -> Result<()> {
-    let missing = |what| Error::invalid(format!("{}the request has no {what} callback", of.prefix()));
+    let missing = |what| of.call.error(format_args!("the request has no {what} callback"));
     let release = of.release.ok_or_else(|| missing("release"))?;
     let respond = of.respond.ok_or_else(|| missing("response"))?;
-    let (correlation, correlation_text) = match &of.correlation {
-        Correlation::Number(number) => (*number, ""),
-        Correlation::Text(text) => (0, text.to_str().unwrap_or_default()),
-    };
-    let to = CallTo {
-        model: &of.model,
-        version: of.version,
-        id: of.id.to_str().unwrap_or_default(),
-        prefix: &of.prefix(),
-        correlation,
-        correlation_text,
-        flags: of.flags,
-        priority: of.priority,
-        timeout_us: of.timeout_us,
-        is_traced,
-        inputs: &of.inputs,
-        outputs: &of.outputs,
-        parameters: &of.parameters,
-    };
-    to.check(link)?;
+    of.call.check(link, is_traced)?;
     let callbacks = RequestCallbacks {
         request: Address(of.address()),
         release,
         respond,
-        model: c_text(&of.model),
+        model: c_text(&of.call.model),
         version: of.described.version,
-        id: of.id.clone(),
+        id: of.call.id.clone(),
         _caller: link.callers.enter(),
     };
     let call = OpenCall::new(link, Box::new(callbacks));
@@ -179,7 +134,7 @@ pub(crate) fn infer(link: &Arc<Link>, of: &Held<InferenceRequest>, is_traced: bo
     let number = link.open_call(call.clone());
     *sent = Some(SentCall { link: Arc::downgrade(link), call: number });
     drop(sent);
-    to.send(link, number).and_then(|()| call.wait())
+    of.call.send(link, number, is_traced).and_then(|()| call.wait())
 }
 
 exports! {
@@ -194,18 +149,10 @@ exports! {
             Some(embedded) => embedded.descriptions.recent(&embedded.link()?, &model_name, model_version)?,
             None => Described::ask(&self::server(server)?, &model_name, model_version)?,
         };
+        let (model, version, priority) = (model_name, model_version, described.default_priority);
         request.give(InferenceRequest {
-            model: model_name,
-            version: model_version,
+            call: CallRequest { model, version, priority, ..CallRequest::default() },
             described,
-            id: CString::default(),
-            flags: 0,
-            correlation: Correlation::Number(0),
-            priority: described.default_priority,
-            timeout_us: 0,
-            inputs: Vec::new(),
-            outputs: BTreeSet::new(),
-            parameters: Vec::new(),
             release: None,
             respond: None,
             sent: Mutex::default(),
@@ -241,18 +188,18 @@ exports! {
         shape: Items<i64>,
         dim_count: Count<u64>,
     ) {
-        if request.inputs.iter().any(|input| input.name == name) {
-            return Err(Error::invalid(format!("{}input '{name}' already exists in request", request.prefix())));
+        if request.call.inputs.iter().any(|input| input.name == name) {
+            return Err(request.call.error(format_args!("input '{name}' already exists in request")));
         }
-        request.inputs.push(CallInput::new(name, datatype, shape.of(dim_count).to_vec()));
+        request.call.inputs.push(CallInput::new(name, datatype, shape.of(dim_count).to_vec()));
     }
 
     "bls" fn TRITONSERVER_InferenceRequestRemoveInput(request: &mut InferenceRequest, name: String) {
         request.input(&name)?;
-        request.inputs.retain(|input| input.name != name);
+        request.call.inputs.retain(|input| input.name != name);
     }
 
-    "rust" fn TRITONSERVER_InferenceRequestRemoveAllInputs(request: &mut InferenceRequest) => request.inputs.clear();
+    "rust" fn TRITONSERVER_InferenceRequestRemoveAllInputs(request: &mut InferenceRequest) => request.call.inputs.clear();
 
     /// Adds a buffer to an input, which the library keeps until the request is released.
     "bls" fn TRITONSERVER_InferenceRequestAppendInputData(
@@ -291,17 +238,17 @@ exports! {
 
     /// Asks for an output; without any, all are asked for.
     "bls" fn TRITONSERVER_InferenceRequestAddRequestedOutput(request: &mut InferenceRequest, name: String) {
-        if request.outputs.contains(&name) {
-            return Err(Error::invalid(format!("{}output '{name}' already exists in request", request.prefix())));
+        if request.call.outputs.contains(&name) {
+            return Err(request.call.error(format_args!("output '{name}' already exists in request")));
         }
-        request.outputs.insert(name);
+        request.call.outputs.insert(name);
     }
 
     "bls" fn TRITONSERVER_InferenceRequestRemoveRequestedOutput(request: &mut InferenceRequest, name: String) {
-        request.outputs.remove(&name);
+        request.call.outputs.remove(&name);
     }
     "rust" fn TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(request: &mut InferenceRequest) =>
-        request.outputs.clear();
+        request.call.outputs.clear();
 
     /// Sets the function that gets the request back.
     "bls" fn TRITONSERVER_InferenceRequestSetReleaseCallback(

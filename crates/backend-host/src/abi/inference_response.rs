@@ -63,7 +63,7 @@ exports! {
 
     /// The error of a response, or null. As in Triton each call makes a new one, which the library deletes.
     "bls" fn TRITONSERVER_InferenceResponseError(response: &InferenceResponse) =>
-        response.error.clone().map_or(Ok(()), Err);
+        response.error.clone().map_or(Ok(()), Err)?;
 
     /// The model that responded.
     "bls" fn TRITONSERVER_InferenceResponseModel(

@@ -1,9 +1,8 @@
 //! Lines that libraries write to the server's log.
 
 use super::exports::exports;
-use crate::link::{Link, Way};
+use crate::link::{Link, Way, short_frame};
 use frames::generated::{Frame, LogHead, LogLevel};
-use frames::{InstanceId, write};
 use tensor::Error;
 
 /// Longest text of a line in bytes: more than the server shows, so that it marks the line as cut.
@@ -57,15 +56,12 @@ fn send(level: LogLevel, file: &str, line: u32, text: &str) {
 }
 
 fn frame(level: LogLevel, file: &str, line: u32, text: &str) -> Vec<u8> {
-    let mut to = Vec::new();
-    let writing = write::begin(&mut to, InstanceId::ONLY, Frame::Log);
     let (file_bytes, text_bytes) = (file.len() as u16, text.len() as u32);
-    LogHead { level: level as u8, reserved: 0, file_bytes, line, text_bytes }.write(&mut to);
-    to.extend_from_slice(file.as_bytes());
-    to.extend_from_slice(text.as_bytes());
-    // The limits above keep it shorter than a frame may be.
-    let _ = writing.end(&mut to);
-    to
+    short_frame(Frame::Log, |to| {
+        LogHead { level: level as u8, reserved: 0, file_bytes, line, text_bytes }.write(to);
+        to.extend_from_slice(file.as_bytes());
+        to.extend_from_slice(text.as_bytes());
+    })
 }
 
 /// The first `most` bytes of a text at most, in whole characters.

@@ -6,9 +6,8 @@
 
 use super::exports::{Count, Items, Out, Passed, exports, objects};
 use super::parameter::{Parameter, ParameterValue};
-use crate::link::{Link, Way};
+use crate::link::{Link, Way, short_frame};
 use frames::generated::{Frame, MetricOperation, MetricUpdate};
-use frames::{InstanceId, write};
 use parking_lot::Mutex;
 use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
@@ -203,12 +202,8 @@ fn number(value: f64) -> Value {
 }
 
 fn send(link: &Arc<Link>, metric: u64, operation: MetricOperation, value: f64) {
-    let mut frame = Vec::new();
-    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::MetricUpdate);
-    MetricUpdate { metric, value, operation: operation as u8 }.write(&mut frame);
-    // It has a fixed length.
-    let _ = writing.end(&mut frame);
-    link.send(Way::Side, &frame);
+    let update = MetricUpdate { metric, value, operation: operation as u8 };
+    link.send(Way::Side, &short_frame(Frame::MetricUpdate, |to| update.write(to)));
 }
 
 /// `TRITONSERVER_MetricArgs`: what a metric needs beside its labels.

@@ -172,7 +172,7 @@ exports! {
         check_config_version(config_version)?;
         let model = model.ok_or_else(|| was_null("model"))?;
         let message = model_config.ok_or_else(|| was_null("model config"))?;
-        model.set_config(&String::from_utf8_lossy(message.text()))
+        model.set_config(&String::from_utf8_lossy(message.text()))?;
     }
 
     "model" get TRITONBACKEND_ModelState(model: &Model) -> *mut c_void = model.state.load(SeqCst);

@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null_mut;
@@ -59,7 +60,7 @@ fn read<T: DeserializeOwned>(server: *const c_void, report: &str, model: &str, v
 
 /// A report of the server as a message.
 fn report(server: *const c_void, report: &str, model: &str, version: i64) -> Result<Message> {
-    read::<Value>(server, report, model, version).map(|report| Message::new(report.to_string()))
+    read::<Box<RawValue>>(server, report, model, version).map(|report| Message::new(report.get()))
 }
 
 #[derive(Deserialize)]
@@ -154,7 +155,7 @@ exports! {
                 _ => return Err(Error::invalid(format!("Unrecognized load parameter '{name}'."))),
             }
         }
-        change(server, "load", json!({ "model": model_name, "config": config, "files": files }))
+        change(server, "load", json!({ "model": model_name, "config": config, "files": files }))?;
     }
 
     "model" fn TRITONSERVER_ServerUnloadModel(server: *mut c_void, model_name: String) =>
@@ -164,12 +165,18 @@ exports! {
     "control" fn TRITONSERVER_ServerUnloadModelAndDependents(server: *mut c_void, model_name: String) =>
         unload(server, &model_name, true)?;
 
-    /// Sends a request to a model. The trace for the call belongs to the server once it is sent.
+    /// Sends a request to a model. The trace for the call belongs to the server once it is sent, else to the library.
     "bls" fn TRITONSERVER_ServerInferAsync(
         server: *mut c_void,
         inference_request: Held<InferenceRequest>,
         trace: Option<Box<InferenceTrace>>,
-    ) => infer(&link_to(server)?, &inference_request, trace.is_some()).inspect_err(|_| drop(trace.map(Box::leak)))?;
+    ) {
+        let sent = link_to(server).and_then(|link| infer(&link, &inference_request, trace.is_some()));
+        if let Err(error) = sent {
+            let _ = trace.map(Box::leak);
+            return Err(error);
+        }
+    }
 
     "control" fn TRITONSERVER_ServerIsReady(server: *mut c_void, ready: Cleared<bool>) =>
         ready.put(link_to(server)?.ask::<IsReady>("is_server_ready", json!({}))?.ready);
@@ -234,11 +241,11 @@ exports! {
             names.insert(name, directory.to_string_lossy().into());
         }
         let asked = json!({ "path": repository_path, "names": names });
-        link_to(server)?.ask::<IgnoredAny>("register", asked).map(drop)
+        link_to(server)?.ask::<IgnoredAny>("register", asked)?;
     }
 
     "embedding/control" fn TRITONSERVER_ServerUnregisterModelRepository(server: *mut c_void, path: String) =>
-        link_to(server)?.ask::<IgnoredAny>("unregister", json!({ "path": path })).map(drop)?;
+        link_to(server)?.ask::<IgnoredAny>("unregister", json!({ "path": path }))?;
 
     /// The metrics of the server now.
     "embedding/reports" fn TRITONSERVER_ServerMetrics(server: *mut c_void, metrics: Cleared<*mut Metrics>) {

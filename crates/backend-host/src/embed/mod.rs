@@ -11,12 +11,12 @@ mod program;
 
 pub(crate) use options::ServerOptions;
 
-use crate::connection::{self, Descriptors};
+use crate::connection::{self, Descriptors, Received};
 use crate::described::Descriptions;
 use crate::json::{self, JsonError};
 use crate::link::Link;
 use crate::models::Role;
-use crate::receive::{self, Handed, Incoming};
+use crate::receive::{self, Incoming};
 use parking_lot::Mutex;
 use process::ServerProcess;
 use serde_json::json;
@@ -86,13 +86,13 @@ impl EmbeddedServer {
         let process = ServerProcess::new(&program::start(&options.arguments(), theirs.as_fd())?).map_err(failed)?;
         drop(theirs);
         let mut incoming = Incoming::new(control.try_clone().map_err(failed)?);
-        let descriptors = match connected(&mut incoming) {
-            Ok(Connected::Yes(descriptors)) => descriptors,
-            Ok(Connected::No(text)) => {
+        let descriptors = match Descriptors::receive(&mut incoming) {
+            Ok(Received::Connection(descriptors)) => descriptors,
+            Ok(Received::Text(text)) => {
                 process.wait(END_TIME);
                 return Err(failure(&text));
             }
-            Err(_) => {
+            Ok(Received::End) | Err(_) => {
                 process.kill();
                 let ended = process.reap().map_or_else(String::new, |how| format!(" ({how})"));
                 let text = "the server ended before it was ready; its log has the reason";
@@ -157,25 +157,6 @@ impl EmbeddedServer {
         }
         Err(Error::internal("Exit timeout expired. Exiting immediately."))
     }
-}
-
-/// First message of the server over its control socket.
-enum Connected {
-    Yes(Descriptors),
-    /// JSON with the error.
-    No(String),
-}
-
-fn connected(control: &mut Incoming) -> std::io::Result<Connected> {
-    let mut all = Vec::new();
-    for number in 0..Descriptors::COUNT {
-        match control.handed_or_text(number)? {
-            Handed::Descriptor(descriptor) => all.push(descriptor),
-            Handed::Text(text) => return Ok(Connected::No(text)),
-            Handed::End => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-    Descriptors::of(all).map(Connected::Yes).ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
 }
 
 /// The error of a server that did not start.

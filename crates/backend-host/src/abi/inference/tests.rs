@@ -276,9 +276,9 @@ fn fields_inputs_and_outputs_of_a_request_are_set_given_and_removed() {
     let mut of = BufferAttributes::cpu(1);
     let described = TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(request, name, base, to(&mut of));
     assert_eq!(failed(described), None);
-    assert_eq!(request_at(request).inputs[0].buffer_bytes(), [2, 1]);
+    assert_eq!(request_at(request).call.inputs[0].buffer_bytes(), [2, 1]);
     assert_eq!(failed(TRITONSERVER_InferenceRequestRemoveAllInputData(request, name)), None);
-    assert_eq!(request_at(request).inputs[0].buffer_bytes(), [0; 0]);
+    assert_eq!(request_at(request).call.inputs[0].buffer_bytes(), [0; 0]);
     TRITONSERVER_InferenceRequestRemoveAllInputs(request);
     assert_eq!(failed(TRITONSERVER_InferenceRequestRemoveAllInputData(request, name)), Some(absent));
     let output = || failed(TRITONSERVER_InferenceRequestAddRequestedOutput(request, name));
