@@ -191,7 +191,7 @@ fn a_start_fails_with_the_error_of_the_runner_or_a_timeout_b_py_03() {
     });
     until("it was started", || !stage.later.lock().is_empty());
     stage.pass(START);
-    let error = Error::unavailable("m_0 was started and not heard of for 30 s").by_model();
+    let error = Error::unavailable("m_0 was started and did not connect within 30 s").by_model();
     assert_eq!(starting.join().expect("no panic"), Some(error));
     assert!(stage.runner().ends.lock().contains(&End::Killed));
     // A runner that responded has no limit for loading.

@@ -124,7 +124,7 @@ mod tests {
         }
         let file = std::fs::File::open("/dev/null").unwrap();
         for fd in [file.as_raw_fd(), -1, 1_000_000] {
-            assert!(describe(fd).unwrap_err().message().ends_with("is no open socket"), "{fd}");
+            assert!(describe(fd).unwrap_err().message().ends_with("is not an open socket"), "{fd}");
         }
     }
 }

@@ -189,8 +189,9 @@ mod tests {
         check(DataType::Fp16, &[0, 0x3c, 0, 0xc0], "[[1.0],[-2.0]]");
         check(DataType::Bf16, &[0x80, 0x3f, 0, 0x40], "[[1.0],[2.0]]");
         check(DataType::Fp32, &nan, "the model returned NaN or infinity for text 1");
-        let not =
-            |datatype: &str| format!("output 'y' is {datatype} [2, 2], which is no row of floats for each of 2 texts");
+        let not = |datatype: &str| {
+            format!("output 'y' is {datatype} [2, 2], which is not a row of floats for each of 2 texts")
+        };
         check(DataType::Fp32, &row(&[1.0, 2.0, 3.0]), &not("FP32"));
         check(DataType::Int32, &row(&[1.0, 2.0]), &not("INT32"));
         let mut rows = Rows::default();
