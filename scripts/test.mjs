@@ -15,7 +15,7 @@
  * --only=TEXT      limits the suite attacks to rows with this text
  * --triton         installs the Triton of nvidia-pytriton for the suite client
  * --tarballs=DIR   gives the suite package the tarballs of a release
- * --record         writes the seconds of this run to scripts/record.json
+ * --record         writes the seconds of this run to scripts/record.json, and their sum to docs/internals/suites.md
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -23,6 +23,7 @@ import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { failureLines } from './lib/failures.mjs'
+import { writeTimes } from './lib/recorded.mjs'
 import { ask, cpuSeconds, startedWith } from './lib/run.mjs'
 import { twice } from './lib/twice.mjs'
 import { pythonEnvironment } from './lib/venv.mjs'
@@ -225,6 +226,7 @@ async function main() {
     const all = JSON.parse(readFileSync(RECORD, 'utf8'))
     const seconds = Object.fromEntries(results.map((one) => [one.name, Math.round(one.seconds)]))
     writeFileSync(RECORD, `${JSON.stringify({ ...all, [options.nightly ? 'nightly' : 'usual']: seconds }, null, 1)}\n`)
+    if (!options.nightly) writeTimes(ROOT)
   }
   printTable(results, readRecord())
 }

@@ -73,7 +73,7 @@ export const GROUPS = [
       ['docs/decisions/README.md', 'decisions/index.html', 'Decisions'],
       ['bench/README.md', 'benchmarks.html', 'Benchmarks'],
       ['bench/results/full.md', 'benchmarks-results.html', 'Results of the benchmarks'],
-      ['docs/spec/README.md', 'contract/index.html', 'Contract'],
+      ['docs/spec/README.md', 'contract/index.html', 'Triton’s behaviour'],
     ],
   },
 ]

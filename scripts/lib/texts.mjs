@@ -1,5 +1,5 @@
 /**
- * Finds texts for users that are hard to read: CONTRIBUTING.md, "Counts", has the rules. Texts are literals of several
+ * Finds texts for users that are hard to read: docs/internals/counts.md has the rules. Texts are literals of several
  * words in Rust, TypeScript and the Python runtime, texts between JSX tags, sections `# Errors`, and names of tests.
  */
 import { literals } from './words.mjs'

@@ -16,14 +16,11 @@ export function readTextAliases({ textAlias }: Options): TextAliasOption[] {
 
 /** Reads `NAME=MODEL[:VERSION][,tokens=TOKENIZER]`. */
 function readAlias(text: string): TextAliasOption {
-  const {
-    alias,
-    model,
-    tokens = '',
-  } = /^(?<alias>[^=]*)=(?<model>[^,:]+(?::[1-9]\d{0,18})?)(?:,tokens=(?<tokens>[^,]+))?$/.exec(text)?.groups ?? {}
+  const form = /^(?<alias>[^=]*)=(?<model>[^,:]+(?::[1-9]\d{0,18})?)(?:,tokens=(?<tokens>[^,]+))?$/
+  const { alias, model, tokens = '' } = form.exec(text)?.groups ?? {}
   if (alias === undefined || model === undefined) {
-    const form = "option format is '<name>=<model>[:<version>][,tokens=own|cl100k_base|o200k_base]'."
-    throw badOption('text-alias', `--text-alias ${form} Got ${text}`)
+    const expected = "option format is '<name>=<model>[:<version>][,tokens=own|cl100k_base|o200k_base]'."
+    throw badOption('text-alias', `--text-alias ${expected} Got ${text}`)
   }
   const why = whyNoAlias({ alias, tokens })
   if (why !== null) throw badOption('text-alias', `--text-alias=${text}: ${why}`)

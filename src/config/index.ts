@@ -46,7 +46,7 @@ export {
 } from './backends.js'
 export { parseJsonConfig } from './json_in.js'
 export { toTritonJson } from './json_out.js'
-export { copy, toBinary, fromBinary } from './binary.js'
+export { copy, isSame, toBinary, fromBinary } from './binary.js'
 export { inferBackend, listFirstDirectory, nameOr, requireName } from './infer_backend.js'
 export type { Listing } from './infer_backend.js'
 export { normalise } from './normalise.js'

@@ -17,14 +17,7 @@ export const ALIAS_PARAMETER = 'nereid.alias'
 const PARAMETERS = [
   ROLE_PARAMETER,
   ALIAS_PARAMETER,
-  'pooling',
-  'normalize',
-  'activation',
-  'max_length',
-  'dimensions',
-  'file',
-  'prompt',
-  'max_batch_tokens',
+  ...'pooling normalize activation max_length dimensions file prompt max_batch_tokens'.split(' '),
 ]
 /** Files that a folder of a hub has if its texts are prepared by a tokenizer of its own. */
 export const TEXT_FILES: readonly string[] = ['config.json', 'tokenizer.json']

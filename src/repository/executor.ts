@@ -37,22 +37,13 @@ interface Loads {
   failed: Map<string, unknown>
 }
 
-export class Executor {
+export class Executor implements World {
   readonly #context: LoadContext
   readonly #reader: ModelReader
   readonly #versions: VersionLoader
   readonly #known = new Map<string, Known>()
   /** The plan that is carried out now. */
   #plan: LoadPlan | null = null
-  readonly #world: World = {
-    models: () => this.models(),
-    needs: (name) => {
-      const known = this.#known.get(name)
-      return known === undefined ? undefined : this.#needs(name, known.polled.config)
-    },
-    outcome: (name) => this.#outcome(name),
-    exists: (name) => this.#exists(name),
-  }
 
   constructor(context: LoadContext, reader: ModelReader) {
     this.#context = context
@@ -77,11 +68,31 @@ export class Executor {
 
   /** All known models with their dependencies. */
   models(): Map<string, KnownModel> {
-    const entry = ([name, { polled, isImplicit }]: [string, Known]): [string, KnownModel] => [
-      name,
-      { needs: this.#needs(name, polled.config), isImplicit },
-    ]
-    return new Map([...this.#known].map(entry))
+    const models = new Map<string, KnownModel>()
+    for (const [name, { polled, isImplicit }] of this.#known)
+      models.set(name, { needs: this.#needs(name, polled.config), isImplicit })
+    return models
+  }
+
+  needs(name: string): Need[] {
+    const known = this.#known.get(name)
+    return known === undefined ? [] : this.#needs(name, known.polled.config)
+  }
+
+  outcome(name: string): Outcome {
+    const known = this.#known.get(name)
+    const { failure = null, invalid = null } = known ?? {}
+    return { versions: this.#context.states.serving(name), failure, invalid }
+  }
+
+  /** Reports whether a composing model can be read; if not, its ensemble reports the error. */
+  exists(name: string): boolean {
+    try {
+      this.#requireSafe(name)
+    } catch {
+      return false
+    }
+    return this.#context.places.directories(name).length > 0
   }
 
   /** Reports whether a change of this model may affect others. */
@@ -103,7 +114,7 @@ export class Executor {
     const loads = { parameters, polled, failed: new Map<string, unknown>() }
     const read = new Map([...polled].map(([name, { config }]) => [name, this.#needs(name, config)]))
     const followsNeeds = this.#context.settings.mode === 'explicit'
-    const plan = new LoadPlan({ names, followsNeeds, again, read }, this.#world)
+    const plan = new LoadPlan({ names, followsNeeds, again, read }, this)
     const carryOut = async (steps: Step[]): Promise<void> => {
       await Promise.all(steps.map(async (step) => carryOut(await this.#carryOut(step, plan, loads))))
     }
@@ -202,7 +213,7 @@ export class Executor {
     const before = this.models()
     const gone = unloadedWith(before, name, andDependents)
     for (const model of gone) this.#forget(model)
-    for (const { model, why } of stops(this.models(), dependentsOf(before, gone), this.#world.outcome, false)) {
+    for (const [model, why] of stops(this.models(), dependentsOf(before, gone), this, false)) {
       void this.#versions.retireAll(model)
       const known = this.#known.get(model)
       if (known !== undefined) known.invalid = why
@@ -233,7 +244,7 @@ export class Executor {
     if (known !== undefined) known.failure = reason
     this.#withdraw(name, reason)
     const models = this.models()
-    for (const { model, why } of stops(models, dependentsOf(models, [name]), this.#world.outcome, true)) {
+    for (const [model, why] of stops(models, dependentsOf(models, [name]), this, true)) {
       const ensemble = this.#known.get(model)
       if (ensemble === undefined || why === null) continue
       ensemble.invalid = why
@@ -270,23 +281,6 @@ export class Executor {
     const { states } = this.#context
     const number = version === LATEST ? (states.serving(model).at(-1) ?? 0) : Number(version)
     return states.served(model, number)?.config.modelTransactionPolicy?.decoupled === true
-  }
-
-  /** Result of the last load of a composing model. */
-  #outcome(name: string): Outcome {
-    const known = this.#known.get(name)
-    const { failure = null, invalid = null } = known ?? {}
-    return { versions: this.#context.states.serving(name), failure, invalid }
-  }
-
-  /** Reports whether a composing model can be read; if not, its ensemble reports the error. */
-  #exists(name: string): boolean {
-    try {
-      this.#requireSafe(name)
-    } catch {
-      return false
-    }
-    return this.#context.places.directories(name).length > 0
   }
 
   #requireSafe(key: string): void {

@@ -5,7 +5,7 @@
  */
 
 import { basename, relative, sep } from 'node:path'
-import { copy, toBinary, type ModelConfig } from '../config/index.js'
+import { copy, isSame, type ModelConfig } from '../config/index.js'
 import { changeOf } from './stamp.js'
 import { eachIn } from './walk.js'
 
@@ -57,14 +57,7 @@ export function servesOn(
 }
 
 function isSameButForInstances(before: ModelConfig, after: ModelConfig): boolean {
-  return withoutInstances(before).equals(withoutInstances(after))
-}
-
-function withoutInstances(config: ModelConfig): Buffer {
-  const rest = copy(config)
-  rest.instanceGroup = []
-  delete rest.versionPolicy
-  return toBinary(rest)
+  return isSame(before, withInstancesOf(after, before))
 }
 
 /** Returns the completed configuration of a version with the instances and the version policy of another. */

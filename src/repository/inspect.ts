@@ -7,22 +7,16 @@
  * `auto_complete_config`).
  */
 
-import { basename, dirname, join, resolve } from 'node:path'
+import { basename, dirname, resolve } from 'node:path'
 import {
   ConfigSyntaxError,
   CONFIG_BYTES_MAX,
   aliasClashes,
-  backendRow,
-  checksAgainstModel,
   completeConfig,
-  completeFromModel,
-  defaultMaxBatchSize,
   emptyConfig,
-  finishConfig,
   fitEnsemble,
   inferBackend,
   isComplete,
-  lacksGpu,
   moveGpuGroupsToCpu,
   nameOr,
   nearest,
@@ -31,14 +25,11 @@ import {
   normalise,
   parsePbtxt,
   pbtxtProblems,
-  prepareConfig,
   readConfig,
   readLabels,
   readRegularFile,
   requireName,
   selectVersions,
-  settingsOwner,
-  statIfAny,
   unversionedHint,
   validate,
   validateIo,
@@ -46,66 +37,29 @@ import {
   type LoadedConfig,
   type Log,
   type ModelConfig,
-  type ModelIo,
 } from '../config/index.js'
-import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
-import { ServerError, asServerError, quoted, readOnnxGraph } from '../native/index.js'
+import { quoted } from '../native/index.js'
 import type { TextGuess } from '../native/contract.js'
 import { checkAgents } from './agents.js'
 import { Rings, complaint, needsOf, type KnownModel } from './dependencies.js'
-import { devicesOf, reasonForCpu } from './devices.js'
 import { explain } from './explain.js'
-import { graphIo, onnxPath } from './graph_io.js'
 import { warnOfIneffective } from './ineffective.js'
-import { javaScriptMistake, missingTranspiler } from './javascript_code.js'
-import { batchingSpec, findLibrary } from './libraries.js'
-import { libraryProblems } from './library_problems.js'
-import { requireModelFile, requireTrees } from './model_file.js'
-import { textFolderOf } from './load_cause.js'
+import { findLibrary } from './libraries.js'
+import { requireTrees } from './model_file.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
-import type { Near } from './near.js'
-import { lookAt, whyNoWeights } from './onnx_file.js'
 import { Places, bareName, notUnique } from './places.js'
-import { requireCpuKinds, requirePlanDevices, requireTensors } from './plans.js'
+import { requireCpuKinds, requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
-import { codeMistake, missingModule } from './python_code.js'
 import { warnOfQuestionable } from './questionable.js'
 import { checkRuntime } from './runtime.js'
 import { requireSafeName } from './safe_name.js'
-import { settingsOf, type RepositorySettings } from './settings.js'
-import { refuseSpecialFiles } from './special_files.js'
+import type { RepositorySettings } from './settings.js'
 import { findVersions } from './versions.js'
+import { collector, type Collector, type Finding } from './findings.js'
+import { inspectVersions, type Depth } from './inspect_versions.js'
 
 /** Maximum number of directory entries that are searched for a misnamed configuration. */
 const NAMES_MAX = 1000
-
-/** Larger ONNX files, with their weights, are not read by ONNX Runtime. */
-const GRAPH_BYTES_MAX = 128n << 20n
-
-const ONLY_WITH_LOAD = 'Only --load compares them with the configuration.'
-
-/** One error or warning about a model. */
-export interface Finding {
-  severity: 'error' | 'warning'
-  message: string
-  /** The thrown error; null for a warning. */
-  error: Error | null
-  /** Advice, if the message has none. */
-  advice?: string
-  /** Place in the configuration; null if there is none. If absent, the message names it. */
-  near?: Near | null
-  /** The file in question, if it is not the configuration, and the place in it, from 1. */
-  file?: string
-  line?: number | null
-  column?: number | null
-  endColumn?: number | null
-}
-
-/**
- * How much is inspected: `configuration` skips other files, which may be elsewhere, and errors that Triton has too; a
- * present file that is not a model is still reported.
- */
-export type Depth = 'configuration' | 'files'
 
 export interface InspectedModel {
   /** The name that a load would use. */
@@ -275,20 +229,8 @@ export async function inspectModel(
   warnOfIneffective(config, note.log)
   if (isComplete(config)) validateEach(config, name, note)
   if (depth === 'files') warnOfQuestionable(config, note.warn)
-  const { versions } = model
-  const isProvided = read?.provided ?? false
-  model.completed = await inspectVersions(
-    config,
-    isProvided,
-    directory,
-    versions,
-    available,
-    settings,
-    flags,
-    note,
-    depth,
-    model,
-  )
+  const inspected = { config, provided: read?.provided ?? false, directory, versions: model.versions, available }
+  Object.assign(model, await inspectVersions(inspected, settings, flags, note, depth))
   for (const output of config.output) {
     const { labelFilename: file } = output
     note.trying(() => readLabels({ ...config, output: [output] }, directory), {
@@ -310,43 +252,6 @@ function warnOfMisnamed(directory: string, note: Collector): void {
     .find((name) => MISNAMED.test(name))
   if (misnamed === undefined) return
   note.warn(`'${quoted(misnamed)}' is not read: the name of a configuration is 'config.pbtxt'`, null)
-}
-
-type Collector = ReturnType<typeof collector>
-
-function collector(findings: Finding[], directories: readonly string[] = []) {
-  const add = (finding: Finding): void => {
-    // Some rules run several times in a load.
-    if (!findings.some((other) => other.message === finding.message)) findings.push(finding)
-  }
-  const warn = (message: string, near?: Near | null, advice?: string): void => {
-    const more = { ...(near === undefined ? {} : { near }), ...(advice === undefined ? {} : { advice }) }
-    add({ ...explain(message), severity: 'warning', message, error: null, ...more })
-  }
-  const log: Log = (level, message) => {
-    // Errors that are logged are thrown as well.
-    if (level === 'warning') warn(message)
-  }
-  const error = (thrown: unknown, more: Partial<Finding> = {}): void => {
-    const known = asServerError(thrown)
-    add({ ...explain(known.message, directories), ...more, severity: 'error', message: known.message, error: known })
-  }
-  return {
-    log,
-    warn,
-    error,
-    report: (message: string, near: Near, advice = ''): void =>
-      error(new ServerError('INVALID_ARG', message), { near, advice }),
-    errors: () => findings.filter((finding) => finding.severity === 'error').length,
-    trying<T>(act: () => T, more: Partial<Finding> = {}): T | undefined {
-      try {
-        return act()
-      } catch (thrown) {
-        error(thrown, more)
-        return undefined
-      }
-    },
-  }
 }
 
 /** Inspects a configuration alone: versions, files and the name of the model directory are unknown. */
@@ -424,160 +329,4 @@ function validateEach(config: ModelConfig, name: string, note: Collector): void 
   for (const output of normal.output)
     note.trying(() => validateIo({ ...normal, input: [], output: [output], batchInput: [], batchOutput: [] }))
   note.trying(() => validateIo(normal))
-}
-
-/** The configuration of the last version, completed from its file; null when it is unknown. */
-async function inspectVersions(
-  config: ModelConfig,
-  provided: boolean,
-  modelDirectory: string,
-  versions: readonly number[],
-  available: ReadonlyMap<number, string>,
-  settings: RepositorySettings,
-  flags: ConfigFlags,
-  note: Collector,
-  depth: Depth,
-  about: Pick<InspectedModel, 'guesses'>,
-): Promise<ModelConfig | null> {
-  const isWithoutGpu = lacksGpu(devicesOf(settings, config))
-  const adapted = reasonForCpu(settings, config, isWithoutGpu) === null ? config : moveGpuGroupsToCpu(config).config
-  let completed: ModelConfig | null = null
-  for (const version of versions) {
-    const versionDirectory = available.get(version) ?? modelDirectory
-    const place = { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory }
-    const library = findLibrary(adapted, place, settings)
-    const isLibrary = library !== null
-    if (isLibrary && depth === 'files') noteLibrary(library.path, note)
-    const served = withPythonBackend(adapted, settings.backendDirectory)
-    const {
-      config: withBackend,
-      codeDirectory,
-      isOwn,
-    } = isLibrary ? { config: adapted, codeDirectory: null, isOwn: false } : served
-    const readsFile = depth === 'files' && codeDirectory === null && !isLibrary
-    const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((e: unknown) => e)
-    note.trying(() => {
-      if (codeDirectory === null && !isLibrary) checkRuntime(withBackend, place)
-      if (!isLibrary) batchingSpec(adapted, place, settings)
-      const devices = devicesOf(settings, withBackend, !isOwn)
-      const prepared = prepareConfig(withBackend, flags, devices, note.log)
-      if (special !== undefined) throw special
-      if (isOwn) requireCpuKinds(prepared)
-      if (isOwn) requireModelFile(prepared, versionDirectory)
-      if (isOwn) requireTensors(prepared)
-      const forest = isOwn ? requireTrees(prepared, versionDirectory, depth === 'configuration') : null
-      if (readsFile && backendRow(prepared.backend)?.isText === true)
-        about.guesses = readText(prepared, versionDirectory)
-      // If only configurations are inspected, the devices may be elsewhere too.
-      if (depth === 'files') requirePlanDevices(prepared)
-      const isOnnx = codeDirectory === null && !isLibrary && prepared.backend === 'onnxruntime'
-      const io = isOnnx ? readGraph(prepared, versionDirectory, settings, note, depth) : forest
-      // Completion needs the opened file.
-      if (flags.autoComplete && !isComplete(prepared) && io === null) return
-      const pairs = settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python')
-      if (io !== null) {
-        const checked = flags.autoComplete ? completeFromModel(prepared, io, defaultMaxBatchSize(pairs)) : prepared
-        noteDifferences(checked, io, note)
-      }
-      completed = finishConfig(prepared, io, { flags, provided, settings: pairs, devices })
-    })
-    const module = codeDirectory !== null && isOwn ? backendRow(withBackend.backend)?.module : undefined
-    // Errors in the files come first, because they do not depend on this machine.
-    const needsModule = module !== undefined && depth === 'files' && note.errors() === 0
-    const missing = needsModule ? await missingModule(module, withBackend, modelDirectory, settings) : null
-    if (missing !== null) note.warn(missing, null)
-    if (!readsFile) continue
-    const { backend } = withBackend
-    if (backend === 'javascript' && note.errors() === 0) {
-      const transpiler = await missingTranspiler(withBackend)
-      if (transpiler !== null) note.warn(transpiler, null)
-    }
-    const mistake =
-      backend === 'python'
-        ? await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
-        : backend === 'javascript'
-          ? await javaScriptMistake(withBackend, versionDirectory)
-          : null
-    if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })
-  }
-  return completed
-}
-
-/** Notes what keeps the library of a backend from loading. */
-function noteLibrary(file: string, note: Collector): void {
-  for (const { severity, message, advice } of libraryProblems(file)) {
-    if (severity === 'warning') note.warn(message, null, advice)
-    else note.error(new ServerError('NOT_FOUND', message), { near: null, file, advice })
-  }
-}
-
-/** A load reports only the first difference; this notes all of them. */
-function noteDifferences(config: ModelConfig, io: ModelIo, note: Collector): void {
-  const inputs = io.inputs.filter(({ optional }) => !optional).map(({ name }) => name)
-  for (const check of checksAgainstModel(config, io)) {
-    try {
-      check()
-    } catch (thrown) {
-      const isCount = /configuration expects \d+ inputs, model provides/.test(asServerError(thrown).message)
-      note.error(thrown, isCount ? { advice: `The inputs of the model are: ${inputs.join(', ')}.` } : {})
-    }
-  }
-}
-
-/** Values of a text model; its graph is looked at, and only a load compares it with them. */
-function readText(config: ModelConfig, versionDirectory: string): TextGuess[] {
-  const folder = textFolderOf(config, versionDirectory)
-  if (folder === null) return []
-  const { why, isSure } = lookAt(folder.file)
-  if (why !== null && isSure) throw new ServerError('INTERNAL', `the file ${folder.file} ${why}`)
-  return folder.guesses
-}
-
-/** Inputs and outputs as the file of a version describes them; null if unknown or if the file is not a model. */
-function readGraph(
-  config: ModelConfig,
-  versionDirectory: string,
-  settings: RepositorySettings,
-  note: Collector,
-  depth: Depth,
-): ModelIo | null {
-  const file = onnxPath(config, versionDirectory)
-  // An empty file is a placeholder for a model that is elsewhere.
-  if (depth === 'configuration' && statIfAny(file)?.size === 0n) return null
-  return (
-    note.trying(
-      () => {
-        const { file: onnx, why, isSure } = lookAt(file)
-        if (why !== null && isSure) throw new ServerError('INTERNAL', `the file ${why}`)
-        if (depth === 'configuration') return null
-        for (const location of onnx?.dataFiles ?? []) {
-          const path = join(dirname(file), location)
-          if (statIfAny(path)?.isFile() !== true) {
-            const text = `the model keeps weights in '${quoted(location)}', and there is no file ${path}`
-            throw new ServerError('INTERNAL', text)
-          }
-          const noWeights = whyNoWeights(path)
-          if (noWeights !== null) throw new ServerError('INTERNAL', `the file of its weights, ${path}, ${noWeights}`)
-        }
-        const { io, isWhole } = onnx === null ? { io: null, isWhole: false } : graphIo(onnx, config)
-        if (isWhole) return io
-        const files = [file, ...(onnx?.dataFiles ?? []).map((location) => join(dirname(file), location))]
-        const bytes = files.reduce((sum, path) => sum + (statIfAny(path)?.size ?? 0n), 0n)
-        // Other providers and operators than those of ONNX Runtime itself are not there before a load.
-        const isPlain =
-          config.modelOperations === undefined && config.instanceGroup.every(({ kind }) => kind === Kind.CPU)
-        // A graph that its own reader rejects as too large or too deep is not given to ONNX Runtime.
-        const isSmall = why === null && bytes <= GRAPH_BYTES_MAX
-        const seen = isPlain && isSmall ? readOnnxGraph(file, settingsOf(settings, 'onnxruntime')) : null
-        if (seen === null)
-          note.warn(
-            'the file does not have all shapes; ONNX Runtime computes them when it loads the model',
-            null,
-            ONLY_WITH_LOAD,
-          )
-        return seen ?? io
-      },
-      { file, near: null },
-    ) ?? null
-  )
 }

@@ -46,8 +46,8 @@ export class LoadOrder {
 
   /**
    * Changes another model on behalf of one that is loading and waits for the change. The requesting load holds its own
-   * lock and the shared one, so the change takes only the lock of its own model. A change that needs more would
-   * deadlock and is rejected; so is one that `needsMore` says so of.
+   * lock and the shared one, so the change takes only the lock of its own model. A change that needs more locks
+   * (`needsMore`), or waits for the requesting load, would deadlock and is rejected.
    */
   async within<T>(requester: string, name: string, needsMore: boolean, task: () => Promise<T>): Promise<T> {
     if (needsMore || this.#waits.reaches(name, requester)) throw withinError(name, requester)

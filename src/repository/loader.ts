@@ -111,7 +111,8 @@ export async function prepareVersion(
     modelDirectory: source.modelDirectory,
     versionDirectory: source.versionDirectory,
     settings: backendSettings.map(({ key, value }): [string, string] => [key, value]),
-    configJson: toTritonJson(toComplete),
+    // Only code reads it: the core compiles the binary form.
+    configJson: host === 'c' || host === 'python' || host === 'javascript' ? toTritonJson(toComplete) : '',
     // Completion starts a process. Skipped for our Python backends of opaque formats, which complete nothing.
     completes: flags.autoComplete && !(isOwnPython && backendRow(backend)?.opaque !== undefined),
     codeDirectory,

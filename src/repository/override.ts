@@ -6,13 +6,14 @@
  * process, so the next start removes the directories of processes that died.
  */
 
-import { existsSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFile } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFile } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
 import { namesIn } from '../config/index.js'
 import { ServerError, quoted } from '../native/index.js'
-import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
+import { nameOf, ownProcess } from '../stores/owner.js'
+import { sweepAbandoned } from './abandoned.js'
 
 /** Contents by path relative to the model directory, without the `file:` of the parameter. */
 export type OverrideFiles = ReadonlyMap<string, Uint8Array>
@@ -50,25 +51,8 @@ export function removeUnpacked(prefix: string): void {
 }
 
 /** Removes the directories of ended processes and returns their number. */
-export function sweepOverrides(): number {
-  const own = ownProcess()
-  let swept = 0
-  for (const name of readdirSync(tmpdir())) {
-    const [, namespace, pid = '', start] = NAME.exec(name) ?? []
-    if (namespace === undefined) continue
-    const directory = join(tmpdir(), name)
-    try {
-      const stat = lstatSync(directory)
-      // Any user may write to the temporary directory, and choose names.
-      if (!stat.isDirectory() || stat.uid !== process.getuid?.()) continue
-      if (!isLeft({ namespace, pid, start: start ?? '' }, own, stat.mtimeMs, FOREIGN_AGE_MS_MAX)) continue
-      removeOverride(directory)
-      swept += 1
-    } catch {
-      // Already gone, or owned by another user.
-    }
-  }
-  return swept
+export async function sweepOverrides(): Promise<number> {
+  return sweepAbandoned(tmpdir(), NAME, FOREIGN_AGE_MS_MAX)
 }
 
 /**

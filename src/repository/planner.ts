@@ -5,7 +5,16 @@
  * Invariant: the load of a model ends before the load of an ensemble that needs it begins.
  */
 
-import { Rings, complaint, dependentsOf, waves, type Models, type Need, type Outcome } from './dependencies.js'
+import {
+  Rings,
+  complaint,
+  dependentsOf,
+  waves,
+  type KnownModel,
+  type Models,
+  type Need,
+  type Outcome,
+} from './dependencies.js'
 
 export type Step =
   /** Read files and configuration; `isRequested` if the request names the model. */
@@ -19,19 +28,13 @@ export type Step =
   /** Note whether the model was loaded only because an ensemble needs it. */
   | { act: 'mark'; model: string; isImplicit: boolean }
 
-/** Take an ensemble out of service, and remember why; null if its composing models give no reason. */
-export interface Stop {
-  act: 'stop'
-  model: string
-  why: string | null
-}
-
 /** The repository as it is now, for the questions of a plan. */
 export interface World {
-  /** All known models. */
+  readonly known: ReadonlyMap<string, Pick<KnownModel, 'isImplicit'>>
+  /** All known models with their dependencies. */
   models(): Models
-  /** Composing models of a known model; undefined for an unknown one. */
-  needs(model: string): readonly Need[] | undefined
+  /** Composing models of a known model; empty for an unknown one. */
+  needs(model: string): readonly Need[]
   /** Result of the last load. */
   outcome(model: string): Outcome
   /** Reports whether an unknown model has a directory. */
@@ -79,7 +82,7 @@ export class LoadPlan {
   constructor(request: LoadRequest, world: World) {
     this.#request = request
     this.#world = world
-    this.#before = new Set(world.models().keys())
+    this.#before = new Set(world.known.keys())
     this.#seen = new Set(request.names)
   }
 
@@ -113,10 +116,10 @@ export class LoadPlan {
     // At once, because the files of another model may take long to come.
     if (needs?.length === 0) steps.push(this.#load(name))
     if (this.#request.followsNeeds) {
-      for (const { model } of needs ?? this.#world.needs(name) ?? []) {
+      for (const { model } of needs ?? this.#world.needs(name)) {
         if (this.#seen.has(model)) continue
         this.#seen.add(model)
-        if (this.#world.needs(model) === undefined && !this.#world.exists(model)) steps.push({ act: 'miss', model })
+        if (!this.#world.known.has(model) && !this.#world.exists(model)) steps.push({ act: 'miss', model })
         else {
           this.#open.add(model)
           steps.push({ act: 'read', model, isRequested: false })
@@ -169,10 +172,9 @@ export class LoadPlan {
 
   /** A model requested by name stays until it is unloaded by name, even if an ensemble reloads it. */
   #marks(): Step[] {
-    const models = this.#world.models()
     const requested = new Set(this.#request.names)
     return [...this.#seen].flatMap((model): Step[] => {
-      const known = models.get(model)
+      const known = this.#world.known.get(model)
       if (known === undefined) return []
       const isImplicit = !requested.has(model) && (known.isImplicit || !this.#before.has(model))
       return isImplicit === known.isImplicit ? [] : [{ act: 'mark', model, isImplicit }]
@@ -181,24 +183,24 @@ export class LoadPlan {
 }
 
 /**
- * What becomes of ensembles whose composing models were unloaded or withdrawn: one after the other, so that each counts
- * for the next. With `onlyBroken`, those without a problem continue.
+ * The ensembles that stop because their composing models were unloaded or withdrawn, with the reason, if there is one:
+ * one after the other, so that each counts for the next. With `onlyBroken`, those without a reason continue.
  */
 export function stops(
   models: Models,
   ensembles: readonly string[],
-  outcomeOf: World['outcome'],
+  world: Pick<World, 'outcome'>,
   onlyBroken: boolean,
-): Stop[] {
+): [ensemble: string, why: string | null][] {
   const rings = new Rings(models)
   const stopped = new Map<string, Outcome>()
   return ensembles
     .filter((model) => models.has(model))
-    .flatMap((model): Stop[] => {
-      const why = complaint(models, model, (name) => stopped.get(name) ?? outcomeOf(name), rings)
+    .flatMap((model): [string, string | null][] => {
+      const why = complaint(models, model, (name) => stopped.get(name) ?? world.outcome(name), rings)
       if (why === null && onlyBroken) return []
-      stopped.set(model, { ...outcomeOf(model), versions: [], invalid: why })
-      return [{ act: 'stop', model, why }]
+      stopped.set(model, { ...world.outcome(model), versions: [], invalid: why })
+      return [[model, why]]
     })
 }
 

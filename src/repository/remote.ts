@@ -6,7 +6,7 @@
  */
 
 import { rmSync } from 'node:fs'
-import { mkdir, mkdtemp, readdir, rename, rm, stat, symlink } from 'node:fs/promises'
+import { mkdir, mkdtemp, rename, rm, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Log } from '../config/index.js'
 import { ServerError, asServerError, type ErrorCode } from '../native/index.js'
@@ -15,7 +15,8 @@ import { storeFailure, type StoreFailure } from '../stores/client.js'
 import { sizeOf } from '../stores/disk.js'
 import type { Listing, SomeVersions } from '../stores/mirror.js'
 import { KeyedLock } from '../stores/limit.js'
-import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
+import { nameOf, ownProcess } from '../stores/owner.js'
+import { sweepAbandoned } from './abandoned.js'
 import { OutdatedError, type SelectVersions, type Store } from './store.js'
 
 /** Lists and downloads; implemented by a thread (`repository/store_thread`). */
@@ -437,15 +438,5 @@ const NAME = /^(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{6}$/
 
 /** Removes the directories of ended processes and returns their number. */
 export async function sweepStores(trees: string): Promise<number> {
-  const own = ownProcess()
-  let swept = 0
-  for (const name of await readdir(trees).catch(() => [])) {
-    const [, namespace, pid = '', start = ''] = NAME.exec(name) ?? []
-    const found = await stat(join(trees, name)).catch(() => null)
-    if (namespace === undefined || found === null) continue
-    if (!isLeft({ namespace, pid, start }, own, found.mtimeMs, FOREIGN_AGE_MS_MAX)) continue
-    await rm(join(trees, name), { recursive: true, force: true })
-    swept += 1
-  }
-  return swept
+  return sweepAbandoned(trees, NAME, FOREIGN_AGE_MS_MAX)
 }

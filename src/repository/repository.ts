@@ -9,31 +9,24 @@
  */
 
 import { basename } from 'node:path'
-import type { ConfigFlags, Log } from '../config/index.js'
-import { REFUSED, ServerError, asServerError, type Core } from '../native/index.js'
-import { Limit } from '../stores/limit.js'
-import { Agents } from './agents.js'
-import type { AgentHost } from './agent_process.js'
+import { REFUSED, ServerError, asServerError } from '../native/index.js'
 import { Executor } from './executor.js'
-import { Failures } from './failures.js'
 import type { Known, Polled } from './known.js'
 import { libraryBackends } from './libraries.js'
-import type { LoadContext } from './load_context.js'
+import { loadContext, type LoadContext } from './load_context.js'
 import { PollError, plainReason, rootOf } from './load_error.js'
-import { LoadOrder, withinError } from './load_order.js'
-import { LoadReports } from './load_reports.js'
+import { withinError } from './load_order.js'
 import { ModelReader, NO_PARAMETERS, isOverride, type LoadParameters } from './model_reader.js'
 import { removeOverride, sweepOverrides } from './override.js'
-import { Places, bareName } from './places.js'
+import { bareName } from './places.js'
 import { isKept, missingIn, planPoll, relinked } from './planner.js'
 import { pythonBackends } from './python_backends.js'
 import type { RemoteStore } from './remote.js'
 import type { IndexRow, LoadFailure, StartFailure } from './rows.js'
 import { requireSafeName } from './safe_name.js'
 import { byteWise, misplacedIn } from './scan.js'
-import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
-import { VersionStates, indexRows, indexState } from './states.js'
-import type { Stores } from './stores.js'
+import type { ServedVersion } from './settings.js'
+import { indexRows, indexState } from './states.js'
 
 /** How long a poll waits before it looks again for a missing model. */
 const RECHECK_MS = 400
@@ -50,31 +43,8 @@ export class Repository {
   #timer: NodeJS.Timeout | null = null
   #stopped = false
 
-  constructor(
-    core: Core,
-    settings: RepositorySettings,
-    log: Log,
-    observe: (event: LoadEvent) => void,
-    stores: Stores,
-    logLoad = log,
-    agentHost: AgentHost | null = null,
-  ) {
-    const flags: ConfigFlags = { autoComplete: settings.autoComplete, configName: settings.configName }
-    this.#context = {
-      core,
-      settings,
-      flags,
-      log,
-      logLoad,
-      reports: new LoadReports(settings.mode, logLoad, observe),
-      states: new VersionStates(core),
-      order: new LoadOrder(),
-      limit: new Limit(Math.max(1, settings.loadThreads)),
-      places: new Places(settings.hasNamespaces),
-      stores,
-      agents: new Agents(agentHost, log),
-      failures: new Failures(),
-    }
+  constructor(...parts: Parameters<typeof loadContext>) {
+    this.#context = loadContext(...parts)
     this.#reader = new ModelReader(this.#context)
     this.#executor = new Executor(this.#context, this.#reader)
   }
@@ -86,7 +56,7 @@ export class Repository {
    */
   async start(): Promise<StartFailure[]> {
     const { settings, log, stores, places, order } = this.#context
-    this.#sweep()
+    await this.#sweep()
     const { paths, remote } = await stores.open()
     places.open(paths, remote)
     for (const { message } of misplacedIn(settings.paths, settings.mode !== 'explicit')) log('warning', message)
@@ -395,10 +365,10 @@ export class Repository {
     return rows
   }
 
-  #sweep(): void {
+  async #sweep(): Promise<void> {
     const { log } = this.#context
     try {
-      const swept = sweepOverrides()
+      const swept = await sweepOverrides()
       if (swept > 0) log('info', `removed ${swept} model directories of earlier processes`)
     } catch (error) {
       const reason = asServerError(error).message

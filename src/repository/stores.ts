@@ -63,9 +63,9 @@ export class Stores {
   async #prepareRemote(url: string, scheme: Scheme): Promise<string> {
     const cacheDirectory = await this.#cacheDirectory(scheme)
     const trees = join(cacheDirectory, 'trees')
+    const root = await privateRoot(trees)
     const swept = await sweepStores(trees)
     if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' of earlier processes`)
-    const root = await privateRoot(trees)
     const { cacheBytesMax, stallSecs } = this.#settings
     const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax, stallSecs, directory: root })
     this.#remote.push(new RemoteStore(url, root, source, this.#log))

@@ -1,9 +1,8 @@
 // The shell script parser of `nereid doctor`.
 import { describe, expect, test } from 'vitest'
-import { ShellError, WORDS_MAX, shellCommands, shellWords } from '../../src/tools/doctor/shell.js'
+import { ShellError, WORDS_MAX, shellCommands } from '../../src/tools/doctor/shell.js'
 
-const commands = (text: string): string[][] =>
-  shellCommands(text).map(({ words }) => words.map(({ text: word }) => word))
+const commands = (text: string): string[][] => shellCommands(text).map((words) => words.map(({ text: word }) => word))
 
 describe('words', () => {
   const cases: [string, string, string[]][] = [
@@ -29,7 +28,7 @@ describe('words', () => {
     ['what only a shell knows', 'a $(pwd)/m `id -u` "$(cat x | wc)"', ['a', '$(pwd)/m', '`id -u`', '$(cat x | wc)']],
     ['a dollar alone', 'a $ b$', ['a', '$', 'b$']],
   ]
-  test.each(cases)('%s', (_, text, words) => expect(shellWords(text)).toEqual(words))
+  test.each(cases)('%s', (_, text, words) => expect(commands(text).flat()).toEqual(words))
 })
 
 describe('commands', () => {
@@ -49,7 +48,7 @@ describe('commands', () => {
 
   test('every word has its line, and whether a part of it is unknown', () => {
     const [command] = shellCommands('\n\na \\\n  b$X "c\nd" e')
-    expect(command?.words.map(({ line, isOpen }) => [line, isOpen])).toEqual([
+    expect(command?.map(({ line, isOpen }) => [line, isOpen])).toEqual([
       [3, false],
       [4, true],
       [4, false],

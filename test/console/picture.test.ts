@@ -66,6 +66,7 @@ function now(second: number, models: ModelRow[], more: Partial<Now> = {}): Now {
 const texts = (picture: Picture) =>
   findings(picture).map(({ version, level, text }) => [version?.name ?? 'server', level, text])
 
+// O-60
 test('a queue is found with its times, and a version that does not serve is above it', () => {
   const picture = new Picture()
   picture.event('index', [

@@ -85,6 +85,7 @@ function queries(): Record<string, string> {
 }
 
 describe.skipIf(!isHere)('promtool (skipped without it: apt-get install prometheus)', () => {
+  // O-57
   test('the rules have no mistake, and each alert fires when it should and not otherwise', () => {
     expect(spawnSync('promtool', ['check', 'rules', RULES]).status).toBe(0)
     expect(failuresOf(join(ROOT, 'test/heavy/prometheus/rules.test.yaml'))).toBe('')

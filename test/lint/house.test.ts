@@ -128,7 +128,7 @@ test('a count above its limit fails, and lists the counted items', () => {
   ])
 })
 
-test('circles of client, bench and of files with elements are found, also through a directory', () => {
+test('circles are found in client, in bench and among files with elements', () => {
   const found = (files: Record<string, string>, folder: string): string[] =>
     count(tree(files)).counts.get(`files in circles, ${folder}`)?.list ?? ['not counted']
   const files = {

@@ -53,7 +53,7 @@ class Models implements World {
   }
 
   models = (): ReadonlyMap<string, KnownModel> => this.known
-  needs = (name: string): readonly Need[] | undefined => this.known.get(name)?.needs
+  needs = (name: string): readonly Need[] => this.known.get(name)?.needs ?? []
   outcome = (name: string): Outcome => this.outcomes.get(name) ?? { versions: [], failure: null, invalid: null }
   exists = (name: string): boolean => this.disk.has(name)
 
@@ -199,8 +199,8 @@ function checkUnload(known: string, name: string, andDependents: boolean, expect
   const before = new Map(models.known)
   const gone = unloadedWith(before, name, andDependents)
   for (const model of gone) models.known.delete(model)
-  const stopped = stops(models.known, dependentsOf(before, gone), models.outcome, false)
-  expect([gone.join(' '), ...stopped.map(({ model, why }) => `${model}: ${why ?? ''}`)].join('; ')).toBe(expected)
+  const stopped = stops(models.known, dependentsOf(before, gone), models, false)
+  expect([gone.join(' '), ...stopped.map(([model, why]) => `${model}: ${why ?? ''}`)].join('; ')).toBe(expected)
 }
 
 test('R-33: an unload takes what only its ensemble needed, if that is asked for', () => {
@@ -218,9 +218,9 @@ test('R-32: ensembles that need an unloaded model stop, each with its reason', (
 
 test('a withdrawn model stops those of its ensembles that have no version of it left', () => {
   const models = new Models('a:broken b e=a f=b', '')
-  const stopped = stops(models.known, ['e', 'f'], models.outcome, true)
+  const stopped = stops(models.known, ['e', 'f'], models, true)
   const why = unserved('e', 'a')
-  expect(stopped).toEqual([{ act: 'stop', model: 'e', why }])
+  expect(stopped).toEqual([['e', why]])
 })
 
 /** A poll of directories, with the models that are loaded and those that the first look missed: `gone; read`. */

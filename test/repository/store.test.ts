@@ -287,7 +287,7 @@ test('override directories of ended processes are removed, all others stay', asy
   writeFileSync(file, '')
   rows.push([file, true])
   try {
-    expect(sweepOverrides()).toBeGreaterThanOrEqual(3)
+    expect(await sweepOverrides()).toBeGreaterThanOrEqual(3)
     expect(rows.map(([path]) => [path, existsSync(path)])).toEqual(rows)
   } finally {
     for (const [path] of rows) rmSync(path, { recursive: true, force: true })

@@ -253,9 +253,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   const venv = join(ROOT, '.venv/bin')
   const python = spawnSync(join(venv, 'python3'), ['-c', 'import numpy']).status === 0
   test.skipIf(!python)('processes of Python models inherit neither the sockets nor the variables', async () => {
-    const { PYTHON_MODEL } = await import('../../src/tools/init/python_model.js')
+    const { pythonModel } = await import('../../src/tools/init/python_model.js')
     mkdirSync(join(directory, 'py/one/1'), { recursive: true })
-    writeFileSync(join(directory, 'py/one/1/model.py'), PYTHON_MODEL)
+    writeFileSync(join(directory, 'py/one/1/model.py'), pythonModel().text)
     writeFileSync(
       join(directory, 'py/one/config.pbtxt'),
       'backend: "python"\ninput [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: ' +

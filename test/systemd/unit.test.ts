@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
-import { PYTHON_MODEL } from '../../src/tools/init/python_model.js'
+import { pythonModel } from '../../src/tools/init/python_model.js'
 import { ROOT, repositories, simpleBody } from '../server/harness.js'
 
 const UNITS = join(ROOT, 'packaging/systemd')
@@ -81,7 +81,7 @@ function repositoryOf(): string {
   const repository = models.path('small')
   if (hasPython) {
     mkdirSync(join(repository, 'one/1'), { recursive: true })
-    writeFileSync(join(repository, 'one/1/model.py'), PYTHON_MODEL)
+    writeFileSync(join(repository, 'one/1/model.py'), pythonModel().text)
     const io = (field: string, name: string): string =>
       `${field} [ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]\n`
     writeFileSync(

@@ -15,7 +15,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use tar::{Archive, Entry, EntryType};
 
-/// Limits of an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchiveLimits {
     /// Files, directories and links.
@@ -234,7 +233,6 @@ struct Extensions {
 }
 
 impl Extensions {
-    /// Reads the entry and returns true if it is an extension.
     fn read_extension<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<bool, ArchiveError> {
         let kind = entry.header().entry_type();
         if !(kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions()) {

@@ -58,7 +58,6 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Interval of checks of a runner whose instance was removed, while it has requests.
 const REMOVED_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// An instance and its runner.
 pub(crate) struct InstanceRunner {
     number: u32,
     instance: InstanceSpec,
@@ -240,7 +239,6 @@ impl RunnerModel {
         self.places.read().get(instance as usize)?.clone()
     }
 
-    /// All current instances.
     fn all_places(&self) -> Vec<Arc<InstanceRunner>> {
         self.places.read().iter().flatten().cloned().collect()
     }

@@ -82,9 +82,12 @@ pub(crate) fn expedite(id: TaskId) {
 
 enum TaskState {
     /// A step is running.
-    Running { expedited: bool },
-    /// In `tasks`.
-    Waiting { until: u64 },
+    Running {
+        expedited: bool,
+    },
+    Waiting {
+        until: u64,
+    },
 }
 
 /// Time without tasks after which the thread ends.

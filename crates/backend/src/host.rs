@@ -161,7 +161,6 @@ pub enum ServerReport {
     Metrics,
 }
 
-/// A change of the repositories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum RepositoriesChange {

@@ -17,7 +17,6 @@ pub(crate) enum Want {
     All { bytes_max: u64 },
 }
 
-/// Path of `name` in `directory` of the model.
 pub(crate) fn path(model_directory: &Path, directory: &str, name: &str) -> PathBuf {
     model_directory.join(directory).join(name)
 }

@@ -38,7 +38,6 @@ pub(crate) struct ExecutionCost {
     pub(crate) end: u64,
 }
 
-/// An inline run.
 #[derive(Clone, Copy)]
 pub(crate) struct InlineRun {
     pub(crate) limit_ns: u64,

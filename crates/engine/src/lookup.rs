@@ -70,7 +70,6 @@ impl PendingLookup {
         self.ticket.clone()
     }
 
-    /// Sets the key of the lookup.
     pub(crate) fn set_key(&mut self, key: LookupKey, outputs: OutputSet) {
         self.key = Some((key, outputs));
     }

@@ -50,7 +50,6 @@ impl ResourcesState {
 }
 
 impl Resources {
-    /// Usage of each resource.
     pub(crate) fn usage(&self) -> Vec<ResourceUse> {
         let state = self.0.lock();
         let one = |(name, device, used, capacity): (&str, _, _, _)| ResourceUse {
@@ -112,7 +111,6 @@ impl Resources {
 /// The instances of one version; the limiter removes them when this is dropped.
 pub(crate) struct Registered {
     resources: Arc<Resources>,
-    /// By the number of the instance.
     ids: Vec<InstanceId>,
 }
 

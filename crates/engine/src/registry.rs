@@ -484,7 +484,6 @@ impl Engine {
         Ok(OpenedVersion { handle, io, completed })
     }
 
-    /// The backend of a name.
     pub(crate) fn backend(&self, name: &str) -> Result<&dyn Backend> {
         self.backends.iter().find(|b| b.name() == name).map(|found| &**found).ok_or_else(|| {
             Error::invalid(format!(
@@ -494,7 +493,6 @@ impl Engine {
         })
     }
 
-    /// Takes the opened model of a handle.
     pub(crate) fn take_opened(&self, handle: u32) -> Result<OpenedModel> {
         let opened = self.opened.lock().remove(&handle);
         opened.ok_or_else(|| Error::internal(format!("model handle {handle} is not open")))

@@ -42,7 +42,6 @@ pub(crate) struct Scheduling {
     pub(crate) priorities: (u32, u32),
 }
 
-/// Scheduling of texts.
 #[derive(Clone, Copy)]
 pub(crate) struct TextRule {
     pub(crate) batches: TextBatches,
@@ -63,7 +62,6 @@ pub(crate) enum TextBatches {
 #[derive(Clone, Copy)]
 pub(crate) enum CallOrder {
     Any,
-    /// The order of the calls.
     Kept,
     /// The order of the calls, as long as there is one instance.
     OneByOne,

@@ -168,7 +168,6 @@ impl Dispatch {
         self.recent.on(instance);
     }
 
-    /// True if the instance is gone.
     pub(crate) fn is_gone(&self, instance: u32) -> bool {
         self.gone.iter().any(|(gone, _)| *gone == instance)
     }
@@ -203,7 +202,6 @@ impl Dispatch {
 /// A busy instance that may be sent another batch.
 pub(crate) struct Followed {
     pub(crate) instance: u32,
-    /// Number of the offer.
     pub(crate) offer: u64,
     /// Number of requests of the batch that it runs.
     pub(crate) requests: usize,

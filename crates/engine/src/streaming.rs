@@ -145,7 +145,6 @@ impl Streaming {
         })
     }
 
-    /// Counts a response.
     fn count(&self, state: &mut ResponderState, end: ResponseEnd, now: u64) {
         let (start, output) = (state.response_start, state.output_start.take());
         if state.counted == Counted::Responses {

@@ -187,7 +187,6 @@ impl ModelVersion {
         if has_numbers && self.lends_memory() { self.served.remote()?.lend_input(bytes) } else { None }
     }
 
-    /// Key of the model in the table.
     pub(crate) fn table_key(&self) -> String {
         let (namespace, model) = (&self.identity.namespace, &self.signature.model);
         if namespace.is_empty() { model.to_string() } else { format!("{namespace}/{model}") }

@@ -9,6 +9,9 @@ pub use ::access::Act;
 /// Category of operations that may be restricted: the verbs of keys.
 pub use ::access::Verb as Category;
 
+/// Finds a header of a request, by its name in lower case and its index among the headers of that name, from 0.
+pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
+
 /// The operation that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
@@ -29,7 +32,6 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// A required header.
 #[derive(Debug, Clone)]
 pub struct RequiredHeader {
     /// Header name as it was configured.
@@ -84,7 +86,6 @@ impl Restrictions {
         self.0.iter().all(Option::is_none)
     }
 
-    /// The rule of a category, if it has one.
     pub fn rule(&self, category: Category) -> Option<&RequiredHeader> {
         self.0.get(category as usize)?.as_ref()
     }

@@ -61,7 +61,6 @@ pub async fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Short> {
     }
 }
 
-/// Memory of a body.
 enum BodyMemory {
     Slab(SlabMut),
     /// Memory of a model's process.

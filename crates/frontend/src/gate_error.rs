@@ -61,7 +61,6 @@ impl GateError {
         }
     }
 
-    /// HTTP status.
     pub fn http_status(&self) -> u16 {
         match self {
             Self::Repeated { .. } => 400,
@@ -72,7 +71,6 @@ impl GateError {
         }
     }
 
-    /// gRPC status.
     pub fn grpc_status(&self) -> u8 {
         match self {
             // As Triton.

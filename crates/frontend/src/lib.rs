@@ -26,6 +26,7 @@ mod exchange;
 pub mod failure;
 mod forward;
 mod gate;
+mod gate_console;
 mod gate_error;
 #[cfg(target_os = "linux")]
 pub mod given;

@@ -21,7 +21,6 @@ pub enum Listener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Address to listen on.
 #[derive(Debug, Clone, Copy)]
 pub struct ListenAddress<'a> {
     /// A socket to take over instead of binding one.

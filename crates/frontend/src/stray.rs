@@ -23,7 +23,6 @@ pub struct Places {
     pub grpc: Option<String>,
 }
 
-/// An address of [`Places`].
 pub fn place(address: &str, port: u16) -> String {
     if unix_path(address).is_some() { format!("at {address}") } else { format!("at port {port}") }
 }

@@ -198,7 +198,7 @@ mod tests {
         let path = directory.path("file");
         std::fs::write(&path, "mine").unwrap();
         let refused = bind(&path, 0o660).unwrap_err();
-        assert!(refused.message().contains("no socket"), "{}", refused.message());
+        assert!(refused.message().contains("is not a socket"), "{}", refused.message());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         let long = bind(&"x".repeat(SOCKET_PATH_BYTES_MAX + 1), 0o660).unwrap_err();
         assert_eq!(long.code(), tensor::Code::InvalidArg);

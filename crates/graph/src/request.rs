@@ -43,7 +43,6 @@ impl RequestPlan {
         needed.get(step).copied().unwrap_or(false)
     }
 
-    /// Number of requested outputs of a tensor.
     pub(crate) fn outputs_of(&self, plan: &Plan, tensor: usize) -> usize {
         match &self.pruned {
             Some(pruned) => pruned.outputs.get(tensor).copied().unwrap_or(0),

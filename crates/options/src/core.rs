@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ts_rs::TS;
 
 /// Options of a server's core.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CoreOptions {
@@ -179,7 +179,7 @@ pub struct Available {
 }
 
 /// Limits of memory of and for GPUs, in bytes.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceMemoryOptions {
@@ -318,7 +318,7 @@ pub struct OpenSpec {
     pub config: Bytes,
     /// `--backend-config=<backend>,<key>=<value>` pairs of this backend, in command-line order.
     pub settings: Vec<(String, String)>,
-    /// `config` in Triton's JSON form, for the code of a model.
+    /// `config` in Triton's JSON form, for the code of a model; empty for backends without.
     pub config_json: String,
     /// Whether models may complete their configuration.
     pub completes: bool,

@@ -177,7 +177,6 @@ struct Root {
 #[derive(Default)]
 struct Trees<L, V> {
     features: usize,
-    /// Number of bits of a feature.
     feature_bits: u32,
     roots: Vec<Root>,
     nodes: Vec<Node<L>>,

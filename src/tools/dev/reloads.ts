@@ -160,7 +160,8 @@ export class Reloads {
   async #reload(repository: Repository, model: string, { files, savedMs }: Change): Promise<void> {
     const [first = '', ...more] = new Set(files)
     const what = first === '' ? 'changed' : `${first}${more.length === 0 ? '' : ` and ${more.length} more`} changed`
-    const mention = `${printable(`${model}: ${what}`)}, still loading: until it is ready, the previous files serve requests`
+    const mention =
+      printable(`${model}: ${what}`) + ', still loading: until it is ready, the previous files serve requests'
     const slow = setTimeout(() => this.#print(mention), SLOW_MS).unref()
     const failures = await repository.reload(model).finally(() => clearTimeout(slow))
     // Newer files are loaded next, and this load may have been ended for them.

@@ -223,7 +223,7 @@ function judgeFlag(
   return true
 }
 
-/** What a call returns, or the mistake in its options. */
+/** The result of a call, or the mistake in its options. */
 export function tried<T>(read: () => T): T | OptionError {
   try {
     return read()

@@ -7,7 +7,7 @@ import { Findings, type Edit, type Located } from './findings.js'
 import { backendOf, isClientImage } from './image.js'
 import { isTriton, launchAt, type Launch } from './launch.js'
 import { serverAt } from './programs.js'
-import { commandsAt, shellWords, unlessTooLong } from './shell.js'
+import { commandsAt } from './shell.js'
 
 interface Instruction {
   name: string
@@ -61,7 +61,9 @@ interface File {
   variables: Map<string, string>
 }
 
-const wordsOf = (rest: string, { variables }: File): string[] => unlessTooLong(() => shellWords(rest, variables), [])
+/** Words of an instruction, without their places. */
+const wordsOf = (rest: string, { path, variables }: File): string[] =>
+  commandsAt(rest, { path, line: 1 }, variables).flatMap((words) => words.map(({ text }) => text))
 
 interface Stage {
   launch: Launch
@@ -150,7 +152,7 @@ function readInstruction(instruction: Instruction, stage: Stage, file: File): vo
     judgeRun(rest, at, stage.isRoot || backendOf(launch.image?.text ?? '') !== null, findings)
   } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
     findings.fact(at, subject, 'healthCheck')
-    findings.removeLines(at, at.line + rest.split('\n').length - 1)
+    findings.apply([{ at, throughLine: at.line + rest.split('\n').length - 1 }])
   } else if (PLAIN.has(name)) findings.same(at, subject)
   if (name === 'USER') stage.isRoot = /^(?:root|0)\b/.test(rest.trim())
 }

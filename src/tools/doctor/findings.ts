@@ -99,14 +99,6 @@ export class Findings {
     for (const edit of edits) this.#edit(edit)
   }
 
-  removeLines(at: At, throughLine: number): void {
-    this.#edit({ at, throughLine })
-  }
-
-  append(at: At, behind: string, word: string): void {
-    this.#edit({ at, behind, word })
-  }
-
   #edit(edit: Edit): void {
     if (edit.at.line > 0 && this.edits.length < EDITS_MAX) this.edits.push(edit)
   }

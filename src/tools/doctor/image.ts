@@ -42,17 +42,17 @@ export function backendOf(image: string): string | null {
 export const runsInPython = (backend: string): boolean =>
   backend === 'python' || backendRow(backend)?.module !== undefined
 
-/** Triton version of an image `YY.MM`, one more each month: from 21.02 (2.7) to 25.06 (2.59). */
-export function tritonVersion(tag: string): string | null {
-  const [, year = '', month = ''] = /^(\d\d)\.(\d\d)(?:-|$)/.exec(tag) ?? []
-  const months = (Number(year) - 21) * 12 + Number(month) - 2
-  return year === '' || Number(month) < 1 || Number(month) > 12 || months < 0 || months > 52 ? null : `2.${7 + months}`
+/** Year and month of a tag such as `24.05-py3`; null for any other. */
+function release(tag: string): { year: number; month: number } | null {
+  const [, year, month] = /^(\d\d)\.(\d\d)(?:-|$)/.exec(tag) ?? []
+  return year === undefined ? null : { year: Number(year), month: Number(month) }
 }
 
-/** `24.05` as an increasing number, or null. */
-function release(tag: string): number | null {
-  const [, year = '', month = ''] = /^(\d\d)\.(\d\d)(?:-|$)/.exec(tag) ?? []
-  return year === '' ? null : Number(year) * 100 + Number(month)
+/** Triton version of an image `YY.MM`, one more each month: from 21.02 (2.7) to 25.06 (2.59). */
+export function tritonVersion(tag: string): string | null {
+  const { year = 0, month = 0 } = release(tag) ?? {}
+  const months = (year - 21) * 12 + month - 2
+  return month < 1 || month > 12 || months < 0 || months > 52 ? null : `2.${7 + months}`
 }
 
 /** @returns true if a Nereid image replaces it */
@@ -75,25 +75,16 @@ export function judgeImage(
   }
   const flavour = tag.replace(/^(?:\d\d\.\d\d|<[^<>]*>)-?/, '').replace(/-(?:igpu|sbsa)$/, '')
   const version = /triton/i.test(name) ? tritonVersion(tag) : null
-  const has =
-    flavourOf(flavour) ??
-    (/tritonserver/.test(name)
-      ? null
-      : image.isOpen
-        ? 'its name is known only at run time'
-        : 'an image of your own: build it from Nereid’s')
-  const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
+  const ofOther = image.isOpen ? 'its name is known only at run time' : 'an image of your own: build it from Nereid’s'
+  const has = flavourOf(flavour) ?? (/tritonserver/.test(name) ? null : ofOther)
+  const found = [version === null ? null : `Triton ${version}`, has].filter((part) => part !== null).join(', ')
+  const before = found === '' ? '' : `${found}; `
   const backend = backendOf(text)
   const isServed = models > 0 && absent === 0
   const why = backend === null ? null : absentBackend(backend)
   if (why !== null && !isServed) {
-    findings.fact(
-      at,
-      subject,
-      'imageBackend',
-      `${found === '' ? '' : `${found}; `}${why}; ` +
-        `${models === 0 ? 'where all its models are of ONNX or Python' : 'without such models'}, take ${replacement}`,
-    )
+    const when = models === 0 ? 'where all its models are of ONNX or Python' : 'without such models'
+    findings.fact(at, subject, 'imageBackend', `${before}${why}; ${when}, take ${replacement}`)
     return false
   }
   const module = backendRow(backend ?? '')?.module
@@ -102,18 +93,12 @@ export function judgeImage(
       ? `none of its models uses ${backend ?? ''}; the imports of their code have to be in the image`
       : `models of ${backend ?? ''} need the package ${module} in it`
   const served = backend === null ? '' : ` (${wants})`
-  findings.fact(
-    at,
-    subject,
-    'image',
-    `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes${served}`,
-  )
+  findings.fact(at, subject, 'image', `${before}take ${replacement}, which docs/containers.md makes${served}`)
   // A variable's value is edited where it is set.
   if (!/^\{\{[^{}]*\}\}(?::\{\{[^{}]*\}\})?$/.test(text.replaceAll(' ', '')))
     findings.replace(at, image.written ?? text, replacement)
-  const month = /triton/i.test(name) ? release(tag) : null
-  if (month === null) return true
-  if (month < 2605) findings.fact(at, `shared memory in ${tag}`, 'clientShm')
-  if (month < 2401) findings.fact(at, `errors over HTTP in ${tag}`, 'httpStatus')
+  const { year = 99, month = 1 } = (/triton/i.test(name) ? release(tag) : null) ?? {}
+  if (year * 100 + month < 2605) findings.fact(at, `shared memory in ${tag}`, 'clientShm')
+  if (year * 100 + month < 2401) findings.fact(at, `errors over HTTP in ${tag}`, 'httpStatus')
   return true
 }

@@ -41,10 +41,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-function operands(
-  doctor: Command,
-  args: readonly string[],
-): { format: 'text' | 'json'; image: string | null; targets: string[]; command: string[] } {
+function operands(doctor: Command, args: readonly string[]) {
   const end = args.indexOf('--')
   const own = end < 0 ? args : args.slice(0, end)
   // A server flag that the command does not have is misplaced, not misspelled.
@@ -62,7 +59,7 @@ function operands(
   if (dashed !== undefined)
     throw new InputError(`unrecognized option '${dashed}'; write the command line of a server after --`)
   return {
-    format: options.get('format') === 'json' ? 'json' : 'text',
+    format: options.get('format') === 'json' ? ('json' as const) : ('text' as const),
     image: options.get('image') ?? null,
     targets: rest,
     command: end < 0 ? [] : args.slice(end + 1),
@@ -81,7 +78,7 @@ async function examine(targets: readonly string[], command: readonly string[], i
     }
   }
   for (const path of targets) {
-    const target = readTarget(path)
+    const target = await readTarget(path)
     if ('repository' in target) {
       if (seen.has(resolve(path))) continue
       const flags = [`--model-repository=${path}`]
@@ -102,13 +99,10 @@ async function examine(targets: readonly string[], command: readonly string[], i
       throw new InputError(`the command line after -- starts neither tritonserver nor docker run: ${command.join(' ')}`)
     await judge(found)
   }
-  const changes = [...texts].map(([path, text]) =>
-    diffOf(
-      path === '-' ? path : shown(resolve(path)),
-      text,
-      findings.edits.filter((edit) => edit.at.path === path),
-    ),
-  )
+  const changes = [...texts].map(([path, text]) => {
+    const edits = findings.edits.filter((edit) => edit.at.path === path)
+    return diffOf(path === '-' ? path : shown(resolve(path)), text, edits)
+  })
   const diffs = changes.map(({ patch }) => patch).filter((patch) => patch !== '')
   return { findings, starts, diffs, edits: changes.flatMap(({ applied }) => applied) }
 }
@@ -145,10 +139,10 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
       return readKubernetes(documents, directory, findings)
   } catch (error) {
     if (error instanceof ShellError || error instanceof YamlError) {
-      const template = /\{\{/.test(text)
+      const advice = text.includes('{{')
         ? ': it is a template of Helm; run doctor on the output of `helm template`'
         : ''
-      throw new InputError(`${path}: ${error.message}${template}`)
+      throw new InputError(`${path}: ${error.message}${advice}`)
     }
     throw error
   }

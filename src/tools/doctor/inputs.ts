@@ -2,11 +2,12 @@
  * Classifies the arguments of `nereid doctor`, and selects the files of directories. Reads are bounded; nothing is run.
  */
 
-import { readSync, readdirSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { exportedHint, readRegularFile, statIfAny } from '../../internal.js'
 import { unreadableCloud } from '../check/cloud.js'
 import { isModel } from '../check/targets.js'
+import { readStdin } from '../stdin.js'
 import { looksLikeDockerfile } from './dockerfile.js'
 
 /** A larger file is no deployment. */
@@ -35,8 +36,13 @@ export class InputError extends Error {}
 /** Meaning of a path: a repository, a model, or files that may start a server. */
 export type Target = { repository: string; isModel: boolean } | { files: Input[] }
 
-export function readTarget(path: string): Target {
-  if (path === '-') return { files: [inputOf('-', readStdin())] }
+export async function readTarget(path: string): Promise<Target> {
+  if (path === '-') {
+    const text = await readStdin(FILE_BYTES_MAX)
+    if (Buffer.byteLength(text) > FILE_BYTES_MAX)
+      throw new InputError(`- is too large: more than ${FILE_BYTES_MAX} bytes`)
+    return { files: [inputOf('-', text)] }
+  }
   const hint = unreadableCloud(path, 'doctor')
   if (hint !== null) throw new InputError(hint)
   const stat = statIfAny(path)
@@ -44,10 +50,8 @@ export function readTarget(path: string): Target {
   if (!stat.isDirectory()) return { files: [inputOf(path, readText(path))] }
   if (isModel(path)) return { repository: path, isModel: true }
   const names = entries(path)
-  const files = names
-    .filter((name) => mayStart(name))
-    .slice(0, FILES_MAX)
-    .flatMap((name) => startFile(join(path, name)))
+  const chosen = names.filter((name) => mayStart(name)).slice(0, FILES_MAX)
+  const files = chosen.flatMap((name) => startFile(join(path, name)))
   if (names.some((name) => isModel(join(path, name)))) return { repository: path, isModel: false }
   if (files.length > 0) return { files }
   throw new InputError(
@@ -57,18 +61,14 @@ export function readTarget(path: string): Target {
 
 function entries(path: string): string[] {
   try {
-    return readdirSync(path)
-      .filter((name) => !name.startsWith('.'))
-      .sort()
-      .slice(0, ENTRIES_MAX)
+    const names = readdirSync(path).filter((name) => !name.startsWith('.'))
+    return names.sort().slice(0, ENTRIES_MAX)
   } catch (error) {
     throw new InputError(`${path}: ${(error as Error).message}`)
   }
 }
 
-function mayStart(name: string): boolean {
-  return /\.(?:ya?ml|sh)$/.test(name) || looksLikeDockerfile(name, '')
-}
+const mayStart = (name: string): boolean => /\.(?:ya?ml|sh)$/.test(name) || looksLikeDockerfile(name, '')
 
 /** A file of a directory, if it mentions Triton; unreadable ones are skipped. */
 function startFile(path: string): Input[] {
@@ -86,25 +86,6 @@ function readText(path: string): string {
     return readRegularFile(path, FILE_BYTES_MAX, `${path} is too large`).toString('utf8')
   } catch (error) {
     throw new InputError((error as Error).message)
-  }
-}
-
-function readStdin(): string {
-  const parts: Buffer[] = []
-  for (let total = 0; ;) {
-    const part = Buffer.allocUnsafe(65536)
-    let read: number
-    try {
-      read = readSync(0, part)
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') continue
-      if ((error as NodeJS.ErrnoException).code === 'EOF') read = 0
-      else throw new InputError(`-: ${(error as Error).message}`)
-    }
-    if (read === 0) return Buffer.concat(parts).toString('utf8')
-    parts.push(part.subarray(0, read))
-    total += read
-    if (total > FILE_BYTES_MAX) throw new InputError(`- is too large: more than ${FILE_BYTES_MAX} bytes`)
   }
 }
 

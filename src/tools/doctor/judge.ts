@@ -107,7 +107,7 @@ async function judgeServer(
   if (needs.gpus && isWithoutGpus(launch) && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
     words.push('--gpu-fallback=cpu')
     findings.fact(launch.at, launch.name, 'gpuMissing')
-    if (last !== null) findings.append(last.at, last.text, '--gpu-fallback=cpu')
+    if (last !== null) findings.apply([{ at: last.at, behind: last.text, word: '--gpu-fallback=cpu' }])
   }
   if (repositories.length === 0) {
     // KServe's runtime names the repository of its services.

@@ -27,6 +27,7 @@ import {
 } from '../../internal.js'
 import { placeOf } from '../check/excerpt.js'
 import { locate } from '../check/locate.js'
+import type { FactName } from './facts.js'
 import type { At, Findings } from './findings.js'
 import { runsInPython } from './image.js'
 
@@ -119,12 +120,7 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
       if (error instanceof ConfigSyntaxError)
         findings.change({ path: error.path, line: error.line }, subject, behind(error.reason, error.hint))
       else if (/^unable to find backend library for backend .*configuration\.$/.test(message))
-        findings.fact(
-          placeOfText(message),
-          subject,
-          'unknownBackend',
-          `no library of backend '${config?.backend ?? ''}' was found`,
-        )
+        findings.fact(placeOfText(message), subject, 'unknownBackend', noLibrary(config?.backend ?? ''))
       else if (message.startsWith("unable to find 'libtritonrepoagent_"))
         findings.fact(where('model_repository_agents'), subject, 'unknownAgent', message)
       else findings.change(placeOfText(message), subject, behind(message, advice))
@@ -137,79 +133,68 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
   return judgeFeatures(config, model, where, findings)
 }
 
+const noLibrary = (backend: string): string => `no library of backend '${backend}' was found`
+
 /** Joins an error and the advice after it. */
 const behind = (text: string, advice: string): string =>
   advice === '' ? text : `${text}${/[.?]$/.test(text) ? '' : '.'} ${advice}`
 
 function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where, findings: Findings): boolean {
-  const subject = `model ${model.key}`
+  /** Reports a field by its place; without a fact it runs as it is. */
+  const field = (word: string, name: FactName | null, found = '', value = ''): void => {
+    const subject = `model ${model.key}: ${word}${value}`
+    if (name === null) findings.same(where(word), subject)
+    else findings.fact(where(word), subject, name, found)
+  }
   const wantsGpu = config.instanceGroup.some((group) => group.kind === Kind.GPU || group.gpus.length > 0)
-  const { devices, providers = [] } = backendRow(config.backend) ?? {}
-  if (devices === 'only') findings.fact(where('instance_group'), subject, 'plan')
+  const { devices, providers = [], module } = backendRow(config.backend) ?? {}
+  if (devices === 'only') findings.fact(where('instance_group'), `model ${model.key}`, 'plan')
   else if (wantsGpu) {
-    const name =
-      devices === 'cpu'
-        ? 'cpuKinds'
-        : devices === 'never'
-          ? 'cpuAnyway'
-          : providers.length > 0
-            ? 'gpuInstances'
-            : 'gpuOfCode'
-    findings.fact(where('instance_group'), `${subject}: instance_group`, name, 'wants a GPU')
+    const ofCode = providers.length > 0 ? 'gpuInstances' : 'gpuOfCode'
+    const name = devices === 'cpu' ? 'cpuKinds' : devices === 'never' ? 'cpuAnyway' : ofCode
+    field('instance_group', name, 'wants a GPU')
   }
   const choice = config.schedulingChoice
-  if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n) {
-    findings.fact(
-      where('max_queue_delay_microseconds'),
-      `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`,
-      'delay',
-    )
-  }
+  if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n)
+    field('max_queue_delay_microseconds', 'delay', '', `: ${choice.value.maxQueueDelayMicroseconds}`)
   if (choice.case === 'sequenceBatching') {
-    findings.fact(where('sequence_batching'), `${subject}: sequence_batching`, 'sequences', 'works')
-    if (choice.value.state.some((state) => state.initialState.length === 0))
-      findings.fact(where('state'), `${subject}: state`, 'implicitState')
+    field('sequence_batching', 'sequences', 'works')
+    if (choice.value.state.some((state) => state.initialState.length === 0)) field('state', 'implicitState')
   }
-  if (config.modelTransactionPolicy?.decoupled === true) findings.same(where('decoupled'), `${subject}: decoupled`)
-  if (config.responseCache?.enable === true)
-    findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
-  if (config.modelWarmup.length > 0) findings.same(where('model_warmup'), `${subject}: model_warmup`)
-  const module = backendRow(config.backend)?.module
-  if (config.backend === 'python') judgePython(config, model, where, findings)
-  else if (module !== undefined) addPackages(['numpy', module], subject, where, findings)
+  if (config.modelTransactionPolicy?.decoupled === true) field('decoupled', null)
+  if (config.responseCache?.enable === true) field('response_cache', 'cache')
+  if (config.modelWarmup.length > 0) field('model_warmup', null)
+  if (config.backend === 'python') {
+    const environment = config.parameters['EXECUTION_ENV_PATH']?.stringValue ?? ''
+    const isOther =
+      /\.(?:tar|tgz|tbz2?|txz|zip|bz2|xz|zst)\b/.test(environment) && !/\.(?:tar\.gz|tgz)$/.test(environment)
+    if (environment !== '')
+      field('EXECUTION_ENV_PATH', isOther ? 'environmentFormat' : 'environment', '', `: ${environment}`)
+  }
+  const packages =
+    config.backend === 'python' ? judgeCode(config, model, findings) : module === undefined ? null : [module]
+  if (packages !== null)
+    findings.same(
+      { ...where(''), line: 0 },
+      `model ${model.key}: Python`,
+      `its interpreter needs ${['numpy', ...packages].join(', ')}; NEREID_PYTHON names another interpreter`,
+    )
   // For the others, the CPU cannot replace the GPU, or the configuration has to change.
   return wantsGpu && devices !== 'only' && devices !== 'cpu'
 }
 
-function judgePython(
-  config: ModelConfig,
-  { key, directories, versions }: InspectedModel,
-  where: Where,
-  findings: Findings,
-): void {
-  const subject = `model ${key}`
-  const [directory = ''] = directories
-  const environment = config.parameters['EXECUTION_ENV_PATH']?.stringValue ?? ''
-  if (environment !== '') {
-    const isOther =
-      /\.(?:tar|tgz|tbz2?|txz|zip|bz2|xz|zst)\b/.test(environment) && !/\.(?:tar\.gz|tgz)$/.test(environment)
-    findings.fact(
-      where('EXECUTION_ENV_PATH'),
-      `${subject}: EXECUTION_ENV_PATH: ${environment}`,
-      isOther ? 'environmentFormat' : 'environment',
-    )
-  }
+/** Judges the files of a Python model; returns the packages that its code imports. */
+function judgeCode(config: ModelConfig, model: InspectedModel, findings: Findings): string[] {
+  const subject = `model ${model.key}`
+  const [directory = ''] = model.directories
   for (const name of namesIn(directory).slice(0, 1000)) {
     if (name.startsWith('triton_python_backend_stub'))
       findings.fact({ path: join(directory, name), line: 0 }, subject, 'stub')
   }
   const [known, packages] = [packagesOfModules(), new Set<string>()]
-  for (const version of versions) {
-    const path = join(
-      directory,
-      String(version),
-      config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename,
-    )
+  for (const version of model.versions) {
+    const file = config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename
+    const path = join(directory, String(version), file)
     if (statIfAny(path)?.isFile() !== true) continue
     let code: string
     try {
@@ -220,21 +205,11 @@ function judgePython(
     }
     for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm))
       if (known.has(name)) packages.add(known.get(name) ?? name)
-    const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
+    const lines = code.split('\n')
+    const gpu = lines.findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
     if (gpu >= 0)
-      findings.fact(
-        { path, line: gpu + 1 },
-        `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`,
-        'gpuCode',
-      )
+      findings.fact({ path, line: gpu + 1 }, `${subject}: ${lines[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
   }
-  addPackages([...new Set(['numpy', ...[...packages].sort()])], subject, where, findings)
-}
-
-function addPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
-  findings.same(
-    { ...where(''), line: 0 },
-    `${subject}: Python`,
-    `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`,
-  )
+  packages.delete('numpy')
+  return [...packages].sort()
 }

@@ -39,7 +39,7 @@ export function readScript(
 /** Judges pulls: Triton's image is no longer needed; Nereid images are built locally unless they have another name. */
 function judgePulls(text: string, path: string, findings: Findings, replacement: string | null): void {
   const lines = text.split('\n')
-  for (const { words } of shellCommands(text)) {
+  for (const words of shellCommands(text)) {
     const [program, second, third] = words
     const image = words.at(-1)
     if (program === undefined || image === undefined) continue
@@ -55,7 +55,7 @@ function judgePulls(text: string, path: string, findings: Findings, replacement:
     } else {
       findings.change(at, subject, 'leave it out: docs/containers.md makes the image of Nereid')
       if ((lines[program.line - 1] ?? '').trim().replace(/^sudo\s+/, '') === subject)
-        findings.removeLines(at, program.line)
+        findings.apply([{ at, throughLine: program.line }])
     }
   }
 }
@@ -68,7 +68,7 @@ function readCommands(
   findings: Findings,
   depth: number,
 ): Launch[] {
-  return shellCommands(text, variables, from).flatMap(({ words }) => {
+  return shellCommands(text, variables, from).flatMap((words) => {
     const [program] = words
     const carried =
       program !== undefined && CARRIERS.test(program.text) && depth < CARRIED_MAX

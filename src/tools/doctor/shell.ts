@@ -19,10 +19,6 @@ export interface Word {
   isOpen: boolean
 }
 
-export interface ShellCommand {
-  words: Word[]
-}
-
 /** Words of one script. */
 export const WORDS_MAX = 50_000
 /** Characters of a word after substitution: `A=$A$A` doubles. */
@@ -41,32 +37,18 @@ export class ShellError extends Error {}
  * @param variables known from outside; receives what the script assigns
  * @throws {ShellError} above a limit
  */
-export function shellCommands(text: string, variables: Map<string, string> = new Map(), firstLine = 1): ShellCommand[] {
+export function shellCommands(text: string, variables: Map<string, string> = new Map(), firstLine = 1): Word[][] {
   return new Reader(text, variables, firstLine).commands()
 }
 
-/** The words of one line, such as `docker run …` of a guide; operators end it. */
-export function shellWords(text: string, variables: Map<string, string> = new Map()): string[] {
-  return shellCommands(text, variables).flatMap((command) => command.words.map((word) => word.text))
-}
-
 /** The commands of a script that begins at a place; line 0 stays 0. None of a script above a limit. */
-export function commandsAt(
-  text: string,
-  { path, line: first }: At,
-  variables = new Map<string, string>(),
-): Located[][] {
-  return unlessTooLong(() => shellCommands(text, variables, first), []).map(({ words }) =>
-    words.map(({ line, ...word }) => ({ ...word, at: { path, line: first === 0 ? 0 : line } })),
-  )
-}
-
-/** What a reader returns, or `none` for a script above a limit. */
-export function unlessTooLong<T>(read: () => T, none: T): T {
+export function commandsAt(text: string, at: At, variables: Map<string, string> = new Map()): Located[][] {
   try {
-    return read()
+    return shellCommands(text, variables, at.line).map((words) =>
+      words.map(({ line, ...word }) => ({ ...word, at: { path: at.path, line: at.line === 0 ? 0 : line } })),
+    )
   } catch (error) {
-    if (error instanceof ShellError) return none
+    if (error instanceof ShellError) return []
     throw error
   }
 }
@@ -76,25 +58,9 @@ export const lineOf = (words: readonly { text: string }[]): string => words.map(
 
 const SEPARATORS = new Set([';', '&', '|', '(', ')', '\n'])
 const BLANK = /[ \t\r]/
-const NAME = /[A-Za-z_][A-Za-z0-9_]*/y
+const VARIABLE = /\$[A-Za-z_][A-Za-z0-9_]*/y
 /** Words before a command that are not its name. */
-const PREFIXES = new Set([
-  'if',
-  'then',
-  'else',
-  'elif',
-  'do',
-  'while',
-  'until',
-  '!',
-  '{',
-  '}',
-  'exec',
-  'nohup',
-  'sudo',
-  'time',
-  'env',
-])
+const PREFIXES = new Set('if then else elif do while until ! { } exec nohup sudo time env'.split(' '))
 /** Words before assignments that set no environment of a command. */
 const DECLARATIONS = new Set(['export', 'local', 'readonly', 'declare', 'typeset'])
 const ASSIGNMENT = /^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$/s
@@ -127,12 +93,12 @@ class Reader {
     this.line = firstLine
   }
 
-  commands(): ShellCommand[] {
-    const commands: ShellCommand[] = []
+  commands(): Word[][] {
+    const commands: Word[][] = []
     let words: Word[] = []
     const finish = (): void => {
       const command = this.assign(words)
-      if (command.length > 0) commands.push({ words: command })
+      if (command.length > 0) commands.push(command)
       words = []
     }
     for (;;) {
@@ -158,7 +124,9 @@ class Reader {
       const { text = '', isOpen = false } = words[start] ?? {}
       const [, name = '', plus = '', value = ''] = ASSIGNMENT.exec(text) ?? []
       if (name !== '') {
-        this.variables.set(name, plus === '' ? value : this.bounded(`${this.variables.get(name) ?? ''}${value}`))
+        const before = plus === '' ? '' : (this.variables.get(name) ?? '')
+        requireShort(before.length + value.length, this.line)
+        this.variables.set(name, before + value)
         if (isOpen) this.open.add(name)
         else if (plus === '') this.open.delete(name)
       } else if (DECLARATIONS.has(text)) declared = true
@@ -170,10 +138,15 @@ class Reader {
       : [...words.slice(0, start).filter((word) => ASSIGNMENT.test(word.text)), ...words.slice(start)]
   }
 
-  private bounded(value: string): string {
-    if (value.length > WORD_CHARS_MAX)
-      throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
-    return value
+  /** The text from here on that matches a sticky pattern. */
+  private match(pattern: RegExp): string | null {
+    pattern.lastIndex = this.position
+    return pattern.exec(this.text)?.[0] ?? null
+  }
+
+  private countWords(more: number): void {
+    this.count += more
+    if (this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
   }
 
   private take(): string {
@@ -200,11 +173,9 @@ class Reader {
 
   /** Skips `2>&1`, `> file`, `<<EOF` and their file, which are no words. */
   private redirection(): boolean {
-    if (this.placeholder() !== null) return false
-    const operator = /\d*(?:<<-?|>>|<|>)&?/y
-    operator.lastIndex = this.position
-    const found = operator.exec(this.text)?.[0]
-    if (found === undefined) return false
+    if (this.match(PLACEHOLDER) !== null) return false
+    const found = this.match(/\d*(?:<<-?|>>|<|>)&?/y)
+    if (found === null) return false
     this.position += found.length
     this.blanks()
     const next = this.text[this.position]
@@ -213,11 +184,6 @@ class Reader {
     if (target !== undefined && found.includes('<<') && this.documents.length < NESTING_MAX)
       this.documents.push(target.text)
     return true
-  }
-
-  private placeholder(): string | null {
-    PLACEHOLDER.lastIndex = this.position
-    return PLACEHOLDER.exec(this.text)?.[0] ?? null
   }
 
   private hereDocuments(): void {
@@ -238,11 +204,10 @@ class Reader {
     const from = this.position
     const built = new WordBuilder(this.line)
     // An assignment does not split its value.
-    ASSIGNED.lastIndex = from
-    const isAssignment = ASSIGNED.test(this.text)
+    const isAssignment = this.match(ASSIGNED) !== null
     for (;;) {
       const c = this.text[this.position]
-      const placeholder = c === '<' ? this.placeholder() : null
+      const placeholder = c === '<' ? this.match(PLACEHOLDER) : null
       if (placeholder !== null) {
         this.position += placeholder.length
         built.open(placeholder)
@@ -263,8 +228,7 @@ class Reader {
     if (name !== null && this.text[this.position] === '(')
       return [this.array(name[1] ?? '', name[2] === '+', built.line)]
     const words = built.words(written)
-    this.count += words.length
-    if (this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
+    this.countWords(words.length)
     return words
   }
 
@@ -272,13 +236,13 @@ class Reader {
   private array(name: string, isMore: boolean, line: number): Word {
     this.position += 1
     const items: Word[] = isMore ? [...(this.arrays.get(name) ?? [])] : []
-    this.count += items.length
+    this.countWords(items.length)
     for (;;) {
       this.blanks()
       const c = this.text[this.position]
       if (c === undefined) break
       if (c === '#') this.comment()
-      else if (SEPARATORS.has(c) || ((c === '<' || c === '>') && this.placeholder() === null)) {
+      else if (SEPARATORS.has(c) || ((c === '<' || c === '>') && this.match(PLACEHOLDER) === null)) {
         this.take()
         if (c === ')') break
       } else items.push(...this.word())
@@ -339,8 +303,7 @@ class Reader {
       this.position += 2
       return built.open(opening)
     }
-    NAME.lastIndex = this.position + 1
-    const name = NAME.exec(this.text)?.[0]
+    const name = this.match(VARIABLE)?.slice(1)
     if (name === undefined) return built.add(this.take())
     this.position += 1 + name.length
     this.expand(name, `$${name}`, built, isSplit)
@@ -369,8 +332,7 @@ class Reader {
   private expand(inner: string, written: string, built: WordBuilder, isSplit: boolean): void {
     const items = this.arrays.get(/^([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]$/.exec(inner)?.[1] ?? '')
     if (items !== undefined) {
-      this.count += items.length
-      if (this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
+      this.countWords(items.length)
       return built.insert(items)
     }
     const [, name = '', operator = '', fallback = ''] =
@@ -412,6 +374,10 @@ class Reader {
   }
 }
 
+function requireShort(length: number, line: number): void {
+  if (length > WORD_CHARS_MAX) throw new ShellError(`line ${line}: a word of more than ${WORD_CHARS_MAX} characters`)
+}
+
 /** Words being read: mostly one. */
 class WordBuilder {
   readonly line: number
@@ -419,7 +385,7 @@ class WordBuilder {
   isOpen = false
   private readonly finished: Word[] = []
   /** Null for a word without any part, which is none. */
-  private parts: string[] | null = null
+  private text: string | null = null
   private length = 0
 
   constructor(line: number) {
@@ -428,10 +394,8 @@ class WordBuilder {
 
   add(part: string): void {
     this.length += part.length
-    if (this.length > WORD_CHARS_MAX)
-      throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
-    this.parts ??= []
-    this.parts.push(part)
+    requireShort(this.length, this.line)
+    this.text = (this.text ?? '') + part
   }
 
   /** Adds an unknown part. */
@@ -455,7 +419,7 @@ class WordBuilder {
   /** Adds the words of an array: the first joins the text before it. */
   insert(items: readonly Word[]): void {
     for (const [i, item] of items.entries()) {
-      if (i > 0 || this.parts === null) {
+      if (i > 0 || this.text === null) {
         this.finish()
         this.finished.push(item)
       } else {
@@ -475,9 +439,9 @@ class WordBuilder {
   }
 
   private finish(): void {
-    if (this.parts !== null)
-      this.finished.push({ text: this.parts.join(''), line: this.line, written: '', isOpen: this.isOpen })
-    this.parts = null
+    const { text, line, isOpen } = this
+    if (text !== null) this.finished.push({ text, line, written: '', isOpen })
+    this.text = null
     this.isOpen = false
   }
 }

@@ -27,21 +27,11 @@ export function withoutTemplates(text: string): PlainYaml {
   const templates = templatesOf(text)
   const parts: string[] = []
   const values: string[] = []
-  let line = 1
-  let first = 0
   let done = 0
-  let lineStart = 0
   for (let i = 0; i < templates.length;) {
-    const { from } = templates[i] ?? { from: 0 }
-    for (
-      let newline = text.indexOf('\n', lineStart);
-      newline >= 0 && newline < from;
-      newline = text.indexOf('\n', lineStart)
-    ) {
-      lineStart = newline + 1
-      line += 1
-    }
     // All templates that begin on one line, with the text around them.
+    const { from } = templates[i] ?? { from: 0 }
+    const lineStart = text.lastIndexOf('\n', from) + 1
     const newline = text.indexOf('\n', from)
     const lineEnd = newline < 0 ? text.length : newline
     const together: Template[] = []
@@ -52,17 +42,15 @@ export function withoutTemplates(text: string): PlainYaml {
       together.push(next)
       end = next.through
     }
-    if (end < lineEnd) around += text.slice(end, lineEnd)
+    around += text.slice(end, Math.max(end, lineEnd))
     const before = text.slice(lineStart, from)
     // YAML comments also keep their templates out of the text.
     const isNothing = around.trim() === '' || before.trimStart().startsWith('#')
     const isBranch = before.trim() === '' && CONTROL.test(text.slice(from + 2, from + 20))
     for (const template of together) {
       const written = text.slice(template.from, template.through)
-      const isValue = written.startsWith('{{')
-      if (first === 0 && !written.startsWith('{#')) first = line
       parts.push(text.slice(done, template.from))
-      if (!isNothing && isValue && !(isBranch && CONTROL.test(written.slice(2, 20)))) {
+      if (!isNothing && written.startsWith('{{') && !(isBranch && CONTROL.test(written.slice(2, 20)))) {
         parts.push(`TEMPLATED${values.length}VALUE`)
         values.push(written)
       }
@@ -70,7 +58,9 @@ export function withoutTemplates(text: string): PlainYaml {
       done = template.through
     }
   }
-  return { text: done === 0 ? text : parts.join('') + text.slice(done), values, line: first }
+  const first = templates.find(({ from }) => !text.startsWith('{#', from))
+  const line = first === undefined ? 0 : text.slice(0, first.from).split('\n').length
+  return { text: parts.join('') + text.slice(done), values, line }
 }
 
 /** All closed templates, in order. */

@@ -52,7 +52,7 @@ import {
   type TextPlan,
 } from './text.js'
 import { Staging, dataFile, filesBelow, isFile, requireRegular, type ModelFile } from './place.js'
-import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
+import { PYTHON_IO, pythonModel } from './python_model.js'
 import { statesOf } from './state.js'
 import { torchScriptIn, type TorchScript } from './torchscript.js'
 import { TREES, treesIn, type TreesFile } from './trees.js'
@@ -127,7 +127,7 @@ function planOf(program: string, { rest, options }: CommandArguments, usage: str
     return name
   }
   if (options.has('python')) {
-    const files = [{ to: '1/model.py', text: PYTHON_MODEL }]
+    const files = [pythonModel()]
     return { name: named(source), kind: 'python', files, source, isTemplate: true }
   }
   const hint = unreadableCloud(source, 'init')
@@ -474,9 +474,8 @@ async function tryConfigured(
     // A request with placeholders would fail.
     if (kind === 'pytorch' || kind === 'tensorrt') {
       const isKnown = script !== null && script.inputs !== null && script.outputs !== null
-      const what = isKnown ? 'datatypes and dims' : 'inputs and outputs'
-      const refusal = `the ${what} in config.pbtxt are placeholders: fill in the values of the model before you serve it`
-      return { example: null, refusal }
+      const what = `the ${isKnown ? 'datatypes and dims' : 'inputs and outputs'} in config.pbtxt are placeholders`
+      return { example: null, refusal: `${what}: fill in the values of the model before you serve it` }
     }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
   })

@@ -1,5 +1,6 @@
 /** The Python model that `nereid init --python` writes. */
 
+import { templateFile } from '../new/templates.js'
 import type { ModelIoConfig } from './model_io.js'
 
 export const PYTHON_IO: Pick<ModelIoConfig, 'input' | 'output'> = {
@@ -7,26 +8,4 @@ export const PYTHON_IO: Pick<ModelIoConfig, 'input' | 'output'> = {
   output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [-1] }],
 }
 
-export const PYTHON_MODEL = `import json
-
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        """Runs once, before the first request: load weights here."""
-        self.config = json.loads(args["model_config"])
-
-    def execute(self, requests):
-        """Runs requests that came together. Returns one response for each, in their order."""
-        responses = []
-        for request in requests:
-            values = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
-            doubled = values * np.float32(2)  # your code
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", doubled)]))
-        return responses
-
-    def finalize(self):
-        """Once, after the last request."""
-`
+export const pythonModel = (): { to: string; text: string } => templateFile('model-python', '1/model.py')

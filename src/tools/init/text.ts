@@ -1,6 +1,6 @@
 /** Text models: the folder of a hub becomes a version, with what is read or assumed of it in the configuration. */
 
-import { readdirSync, statSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import {
   CommandError,
@@ -11,6 +11,7 @@ import {
   plainReason,
   runPython,
   shellWord,
+  statIfAny,
   textFolderOf,
   userPython,
   type TextFolder,
@@ -21,8 +22,7 @@ import { isFile, type ModelFile } from './place.js'
 
 /** True for a folder whose texts a tokenizer of its own prepares. */
 export const isTextFolder = (path: string): boolean =>
-  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true &&
-  TEXT_FILES.every((name) => isFile(join(path, name)))
+  TEXT_FILES.every((name) => statIfAny(join(path, name))?.isFile() === true)
 
 /** The script that exports a folder, and the folder. */
 const EXPORT = ownCode('text', 'nereid_text_export.py')

@@ -8,6 +8,7 @@
 import { randomBytes } from 'node:crypto'
 import { CommandError, checkKeys, commandNamed, readArguments, usageOf } from '../../internal.js'
 import { printFailure } from '../failure.js'
+import { readStdin } from '../stdin.js'
 import { entryOf, givenKey, inOptions, misreadScopes, requireFuture, type Entry } from './entry.js'
 import { addEntry } from './file.js'
 
@@ -24,7 +25,9 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const [file] = read.rest
     if (read.rest.length > 1) throw new CommandError(usageOf(program, command))
     const isGiven = read.options.has('hash')
-    const key = isGiven ? givenKey(await readStdin()) : `nk_${randomBytes(KEY_BYTES).toString('base64url')}`
+    const key = isGiven
+      ? givenKey(await readStdin(STDIN_BYTES_MAX))
+      : `nk_${randomBytes(KEY_BYTES).toString('base64url')}`
     const now = new Date()
     const entry = entryOf(read, key, now)
     const refusal = refusalOf(entry)
@@ -60,13 +63,4 @@ function refusalOf(entry: Entry): string {
   } catch (error) {
     return (error as Error).message.replace(/^line \d+, column \d+: keys\[0\]\./, '')
   }
-}
-
-async function readStdin(): Promise<string> {
-  let text = ''
-  for await (const part of process.stdin.setEncoding('utf8')) {
-    text += String(part)
-    if (text.length > STDIN_BYTES_MAX) break
-  }
-  return text
 }

@@ -3,7 +3,7 @@
 import { basename, join } from 'node:path'
 import { CommandError, ROOT, invocation, isBuiltIn, shellWord, type CommandArguments } from '../../internal.js'
 import { Staging, type ModelFile } from '../init/place.js'
-import { backendFiles, type BackendLanguage } from './backend_templates.js'
+import { backendFiles, type BackendLanguage } from './templates.js'
 import { installHint } from './install_hint.js'
 
 const HEADERS = ['tritonserver.h', 'tritonbackend.h']

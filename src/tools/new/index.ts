@@ -9,7 +9,7 @@ import { printFailure } from '../failure.js'
 import { make, requireUrlName } from '../init/index.js'
 import { makeBackend } from './backend.js'
 import { installHint } from './install_hint.js'
-import { TEMPLATES } from './templates.js'
+import { modelTemplate } from './templates.js'
 
 /** Languages of what can be written, the default first. */
 const LANGUAGES: Readonly<Record<string, readonly string[]>> = { model: ['ts', 'python'], backend: ['c', 'rust'] }
@@ -30,7 +30,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
       return 0
     }
     requireUrlName(name)
-    const { kind, files, test } = TEMPLATES[language === 'python' ? 'python' : 'ts']
+    const { kind, files, test } = modelTemplate(language === 'python' ? 'python' : 'ts')
     const out = options.get('out') ?? 'models'
     const path = shellWord(join(out, name, test))
     const tested = kind === 'python' ? [pythonTest(path)] : [`node --test ${path}`, ...installHint(out)]

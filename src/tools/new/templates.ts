@@ -1,57 +1,18 @@
-/** Files that `nereid new model` writes. */
+/** Files of `packaging/templates`, which `nereid new` and `nereid init --python` write. */
 
-import { PYTHON_MODEL } from '../init/python_model.js'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { ROOT } from '../../internal.js'
 import type { ModelFile } from '../init/place.js'
 
-const TYPESCRIPT_MODEL = `import { defineModel, InferenceResponse, Tensor } from 'nereid/backend'
-
-export default defineModel({
-  maxBatchSize: 8,
-  inputs: { INPUT0: { datatype: 'FP32', dims: [-1] } },
-  outputs: { OUTPUT0: { datatype: 'FP32', dims: [-1] } },
-  /** Runs requests that came together. Returns one response for each, in their order. */
-  execute(requests) {
-    return requests.map((request) => {
-      const { data, shape } = request.input('INPUT0')
-      const doubled = data.map((value) => value * 2) // your code
-      return new InferenceResponse([Tensor.from('OUTPUT0', doubled, shape)])
-    })
-  },
-})
-`
-
-const TYPESCRIPT_TEST = `import assert from 'node:assert/strict'
-import { test } from 'node:test'
-import { Tensor } from 'nereid/backend'
-import { testModel } from 'nereid/backend/testing'
-
-test('values are doubled', async () => {
-  const model = await testModel(new URL('./1/model.ts', import.meta.url))
-  const response = await model.infer({ INPUT0: Tensor.from('INPUT0', new Float32Array([1, 2, 3]), [1, 3]) })
-  assert.deepEqual(response.output('OUTPUT0')?.toNested(), [[2, 4, 6]])
-  await model.close()
-})
-`
-
-const PYTHON_TEST = `import os
-import unittest
-
-import numpy as np
-from nereid_runner.harness import Model
-
-PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "1", "model.py")
-
-
-class Test(unittest.TestCase):
-    def test_values_are_doubled(self):
-        with Model(PATH) as model:
-            outputs = model.infer(INPUT0=np.array([1, 2, 3], np.float32))
-            self.assertEqual(outputs["OUTPUT0"].tolist(), [2, 4, 6])
-
-
-if __name__ == "__main__":
-    unittest.main()
-`
+/** A file below a folder of templates. NAME in its path, `{{name}}` and `{{command}}` in its text get their values. */
+export function templateFile(folder: string, path: string, name = '', command = ''): ModelFile & { text: string } {
+  const text = readFileSync(join(ROOT, 'packaging/templates', folder, path), 'utf8')
+  return {
+    to: path.replaceAll('NAME', () => name),
+    text: text.replaceAll('{{name}}', () => name).replaceAll('{{command}}', () => command),
+  }
+}
 
 export interface Template {
   kind: 'javascript' | 'python'
@@ -60,21 +21,31 @@ export interface Template {
   test: string
 }
 
-export const TEMPLATES: Readonly<Record<'ts' | 'python', Template>> = {
-  ts: {
-    kind: 'javascript',
-    files: [
-      { to: '1/model.ts', text: TYPESCRIPT_MODEL },
-      { to: 'model.test.mjs', text: TYPESCRIPT_TEST },
-    ],
-    test: 'model.test.mjs',
-  },
-  python: {
-    kind: 'python',
-    files: [
-      { to: '1/model.py', text: PYTHON_MODEL },
-      { to: 'test_model.py', text: PYTHON_TEST },
-    ],
-    test: 'test_model.py',
-  },
+/** The smallest model in a language, and its test. */
+export function modelTemplate(language: 'ts' | 'python'): Template {
+  const [kind, model, test] =
+    language === 'ts'
+      ? (['javascript', '1/model.ts', 'model.test.mjs'] as const)
+      : (['python', '1/model.py', 'test_model.py'] as const)
+  return { kind, files: [model, test].map((path) => templateFile(`model-${language}`, path)), test }
+}
+
+export type BackendLanguage = 'c' | 'rust'
+
+const BACKENDS: Readonly<Record<BackendLanguage, readonly string[]>> = {
+  c: ['src/NAME.c', 'Makefile', 'README.md'],
+  rust: ['src/lib.rs', 'src/triton.rs', 'build.rs', 'Cargo.toml', 'Makefile', 'rustfmt.toml', 'README.md'],
+}
+
+/** Files of a backend without the headers. `command` is how the user calls this program. */
+export function backendFiles(name: string, language: BackendLanguage, command: string): ModelFile[] {
+  return [
+    ...BACKENDS[language].map((path) => templateFile(`backend-${language}`, path, name, command)),
+    templateFile('backend', 'test.mjs', name),
+    // npm packs no such file.
+    { to: '.gitignore', text: '/backends\n/build\n/target\n' },
+    templateFile('backend', 'models/NAME/config.pbtxt', name),
+    // A version is a directory, and most tools do not keep an empty one.
+    { to: `models/${name}/1/.keep`, text: '' },
+  ]
 }

@@ -51,7 +51,6 @@ pub struct Report {
     pub tensorrt: Provider,
 }
 
-/// One provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Provider {

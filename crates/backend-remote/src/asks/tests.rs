@@ -600,7 +600,7 @@ fn b_py_20_metrics_are_made_changed_and_read() {
             .operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{"a":1},"buckets":[1]}"#)
             .contains("non-string")
     );
-    runner.operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{},"buckets":[1,2.5]}"#);
+    runner.operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{},"buckets":[1,"2.5"]}"#);
     change(6, MetricOperation::Observe, 2.0);
     let snapshot = runner.link.server.metrics.snapshot();
     let Some((_, MetricValue::Histogram(histogram))) = snapshot[0].series.first() else { panic!("{snapshot:?}") };

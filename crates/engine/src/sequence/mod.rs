@@ -90,7 +90,6 @@ impl Sequencing {
         }))
     }
 
-    /// The signature for the backend.
     pub(crate) fn seen_by_backend(&self, signature: &Signature) -> Signature {
         let mut seen = signature.clone();
         seen.inputs.extend(self.controls.specs().chain(self.states.input_specs()));

@@ -10,7 +10,6 @@ use memory::RegionKind;
 use memory::RegionSource;
 use memory::RegionStatus;
 
-/// Status of one region, or of all of a kind.
 pub struct Status(pub RegionKind);
 
 /// Registers a region.

@@ -104,7 +104,6 @@ impl MessageExchange {
         self.0.named(head);
     }
 
-    /// This version accepts the request.
     pub fn accept(&self, head: &RequestHead, version: &ModelVersion, request: &mut InferRequest) {
         accept_message(&self.0, head, version, request);
     }

@@ -138,7 +138,6 @@ async fn until_it_leaves(shared: &Shared, any: Rc<Cell<bool>>) {
     poll_fn(|cx| if any.get() { Poll::Ready(()) } else { closing.as_mut().poll(cx).map(|_| ()) }).await;
 }
 
-/// The calls of one connection.
 struct ConnectionCalls {
     /// Number of open calls that became tasks.
     open: Rc<Cell<usize>>,

@@ -132,7 +132,6 @@ fn release_heads(bytes: usize) {
 /// The request of a call.
 pub struct Call {
     pub head: Rc<RequestHead>,
-    /// Facts of its endpoint.
     pub endpoint: &'static Facts,
     /// Responses hold its grant until they are written.
     pub exchange: Exchange,

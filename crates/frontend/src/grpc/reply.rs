@@ -38,7 +38,6 @@ pub fn begin(respond: &mut StreamWriter, encoding: Encoding) -> Result<(), Gone>
     respond.send_head(200, fields, false)
 }
 
-/// Fields of trailers.
 type Trailers<'a> = SmallVec<[Field<'a>; 6]>;
 
 /// The record of a call, if its client asked for it.

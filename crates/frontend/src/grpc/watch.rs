@@ -134,7 +134,6 @@ pub(super) async fn sleep_for(until: Option<Instant>) {
     }
 }
 
-/// Sends one status.
 fn send_status(respond: &mut StreamWriter, status: ServingStatus) -> Result<(), Gone> {
     respond.send_data(frame(&HealthCheckResponse { status: status.into() }), false)
 }

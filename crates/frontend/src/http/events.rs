@@ -38,7 +38,6 @@ pub trait EventEncoder: Send + Sync {
     }
 }
 
-/// An encoded event.
 #[derive(Debug)]
 pub struct Event {
     /// Beginning, text and end of the event; some may be empty.
@@ -63,7 +62,6 @@ impl Event {
         Self { parts: [text, Bytes::new(), Bytes::new()], error: None }
     }
 
-    /// Number of its bytes.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
     }

@@ -87,7 +87,6 @@ pub fn check_encoding(head: &RequestHead) -> Result<()> {
     }
 }
 
-/// The request, and the version it is for.
 async fn read<'e>(exchange: &'e HttpExchange<'_>, body: &Bytes) -> Result<(&'e Arc<ModelVersion>, Box<InferRequest>)> {
     let context = exchange.context;
     let version = find(exchange)?;

@@ -1,16 +1,14 @@
-//! The line of a request in the access log, and its explanation for clients: both are made of its record.
+//! The line of a request in the access log, made of its record; `explained` has its explanation.
 
 use super::facts::{Facts, HttpName, RequestName, SentStatus, Target};
 use crate::access_log::json_line::JsonLine;
-use crate::access_log::wall_clock_us;
 use crate::failure::RequestFailure;
 use crate::grpc::status::code;
-use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX, WHY_BYTES_MAX};
+use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_NAMES_BYTES_MAX, LOG_PATH_BYTES_MAX};
 use crate::origin::{Caller, Face, Origin};
 use crate::table::facts::{CallForm, Facts as EndpointFacts};
 use bytes::Bytes;
 use prost::encoding::{decode_key, decode_varint, skip_field};
-use std::fmt::Write as _;
 use tensor::Fault;
 use trace::{Behind, Trace};
 
@@ -19,18 +17,12 @@ const HTTP_CLIENT_LEFT: u16 = 499;
 
 /// Maximum bytes of texts of clients in a line.
 #[derive(Clone, Copy)]
-struct TextLimits {
-    name: usize,
-    error: usize,
+pub(super) struct TextLimits {
+    pub(super) name: usize,
+    pub(super) error: usize,
 }
 
 const OF_LOGS: TextLimits = TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX };
-/// Limits of explanations: the first that make the line short enough.
-const OF_WHY: [TextLimits; 3] = [
-    TextLimits { name: LOG_NAME_BYTES_MAX, error: LOG_ERROR_BYTES_MAX / 2 },
-    TextLimits { name: 96, error: 128 },
-    TextLimits { name: 24, error: 24 },
-];
 /// Bytes of the name of a model in `behind`.
 const BEHIND_NAME_BYTES_MAX: usize = 64;
 
@@ -39,35 +31,12 @@ pub(super) struct RequestLine<'r> {
     pub(super) name: &'r RequestName,
     pub(super) caller: Caller,
     pub(super) facts: &'r Facts,
-    texts: TextLimits,
+    pub(super) texts: TextLimits,
 }
 
 impl<'r> RequestLine<'r> {
     pub(super) fn of(name: &'r RequestName, caller: Caller, facts: &'r Facts) -> Self {
         Self { name, caller, facts, texts: OF_LOGS }
-    }
-
-    /// The explanation of the request as JSON in ASCII. `is_over`: the request ended; otherwise its response is about
-    /// to be sent. `covers`: whether its reader may see a model.
-    pub(super) fn explained(&self, is_over: bool, covers: impl Fn(&str) -> bool) -> String {
-        let epoch_us = wall_clock_us();
-        let mut text = String::new();
-        for texts in OF_WHY {
-            let mut out = Vec::with_capacity(512);
-            let mut line = JsonLine::begin(&mut out, epoch_us);
-            let of_texts = Self { texts, ..*self };
-            line.time("time", self.facts.times.begun).word("protocol", self.protocol());
-            of_texts.put_request(&mut line, is_over);
-            if let Some(behind) = self.behind() {
-                put_behind(&mut line, behind, covers(&behind.model));
-            }
-            out.push(b'}');
-            text = ascii(out);
-            if text.len() <= WHY_BYTES_MAX {
-                break;
-            }
-        }
-        text
     }
 
     /// The client's id, as far as it is known.
@@ -108,12 +77,12 @@ impl<'r> RequestLine<'r> {
         }
     }
 
-    fn behind(&self) -> Option<&'r Behind> {
+    pub(super) fn behind(&self) -> Option<&'r Behind> {
         self.facts.measured.as_ref()?.phases().behind.get()
     }
 
     /// Writes what logs and explanations have in common.
-    fn put_request(&self, line: &mut JsonLine<'_>, is_over: bool) {
+    pub(super) fn put_request(&self, line: &mut JsonLine<'_>, is_over: bool) {
         let Self { facts, .. } = self;
         line.word("verb", self.verb());
         // Longer messages are kept for the audit log only, which parses them itself.
@@ -308,7 +277,7 @@ fn text_field(mut message: &[u8], number: u32) -> &[u8] {
 }
 
 /// Writes what a request waited behind. A caller that may not see the model learns that it was another one.
-fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
+pub(super) fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
     line.object("behind", |line| {
         if is_seen {
             line.text("model", behind.model.as_bytes(), BEHIND_NAME_BYTES_MAX);
@@ -322,24 +291,6 @@ fn put_behind(line: &mut JsonLine<'_>, behind: &Behind, is_seen: bool) {
         }
         line.number("rows", behind.rows);
     });
-}
-
-/// JSON in ASCII: other characters are escaped, as header fields need it.
-fn ascii(json: Vec<u8>) -> String {
-    let json = String::from_utf8_lossy(&json);
-    if json.is_ascii() {
-        return json.into_owned();
-    }
-    let mut out = String::with_capacity(json.len() * 2);
-    for c in json.chars() {
-        if c.is_ascii() {
-            out.push(c);
-        } else {
-            // Writing to a string does not fail.
-            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(out, "\\u{unit:04x}"));
-        }
-    }
-    out
 }
 
 /// Name of the code of a failed request.

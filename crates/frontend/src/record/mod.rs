@@ -12,6 +12,7 @@
 //! answered, rejected or cancelled.
 
 mod audit;
+mod explained;
 mod facts;
 mod kept;
 mod line;

@@ -29,7 +29,6 @@ pub struct RouteRow {
 pub struct Documentation {
     /// `operationId`.
     pub id: &'static str,
-    /// `summary`.
     pub summary: &'static str,
     /// Schema of the request body; `None` = no body.
     pub request: Option<&'static str>,
@@ -41,7 +40,6 @@ pub struct Documentation {
 /// Form of request and response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// JSON.
     Json,
     /// JSON; the request body is optional.
     OptionalBody,

@@ -39,7 +39,6 @@ pub struct Stream {
     pub id: u32,
     /// True while frames of it may come or be sent.
     pub on_wire: bool,
-    /// Number of handles.
     pub handles: u8,
     pub has_body: bool,
     pub head: Option<Rc<RequestHead>>,
@@ -231,7 +230,6 @@ impl Streams {
         self.place(id).and_then(|at| self.wire.get(at)).map(|w| w.1)
     }
 
-    /// Takes a stream off the wire.
     pub fn take_off_wire(&mut self, key: u32) {
         let Some(stream) = self.slots.get_mut(key as usize).filter(|s| s.on_wire) else { return };
         stream.on_wire = false;

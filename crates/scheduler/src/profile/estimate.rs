@@ -20,7 +20,6 @@ impl RunClass {
     }
 }
 
-/// The estimate of one class.
 #[derive(Clone, Copy)]
 struct Estimate {
     class: RunClass,

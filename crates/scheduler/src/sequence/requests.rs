@@ -19,7 +19,6 @@ pub(super) struct Queued<T> {
     pub expires: u64,
 }
 
-/// A sequence.
 pub(super) struct Sequence<T> {
     pub id: SequenceId,
     /// Unique, also among sequences of the same id.

@@ -17,7 +17,6 @@ use tensor::Name;
 /// and the calling thread holds the lock of the model and may serve others.
 const ALARMS_AT_ONCE: usize = 256;
 
-/// Location of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SequenceLocation {
     Slot(SlotId),

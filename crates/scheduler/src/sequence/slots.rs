@@ -19,7 +19,6 @@ pub(super) struct FreeSlots {
     per_instance: u32,
     /// First slot never used, by instance; `None` if there is no such instance.
     fresh: Vec<Option<u32>>,
-    /// Number of instances.
     instances: usize,
     /// (slot, instance): returned slots, and the first unused one of each instance.
     free: BinaryHeap<Reverse<(u32, u32)>>,
@@ -95,7 +94,6 @@ impl FreeSlots {
         }
     }
 
-    /// Adds an instance with all its slots.
     pub fn add(&mut self, instance: u32) {
         if self.has(instance) {
             return;

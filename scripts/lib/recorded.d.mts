@@ -1,0 +1,2 @@
+export function timeSentence(seconds: { all: number; setup: number }): string
+export function pageOfTimes(root: string): string
