@@ -261,7 +261,7 @@ test('programs of text models give vectors, scores and classes', async () => {
   const runAll = (role: Role): [Record<string, unknown>[], string] => [
     [
       JSON.parse(run('sh', ['-c', of(role, 'curl')])),
-      JSON.parse(run(PYTHON, ['-c', of(role, 'Python').replace('json.load(response)', 'json.dumps(json.load(response))')])),
+      JSON.parse(run(PYTHON, ['-c', of(role, 'Python').replace(/json\.load\(\w+\)/, 'json.dumps($&)')])),
     ] as Record<string, unknown>[],
     script(of(role, 'TypeScript')),
   ]
