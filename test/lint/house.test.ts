@@ -73,6 +73,29 @@ test('fragments of comments, long lines and type names in four modules are named
   expect(counts.get('type names in more than 3 modules')?.list).toEqual([`Slot: ${files}`])
 })
 
+test('unclear texts, sections of errors without errors, and long names of tests are named', () => {
+  const name = 'x'.repeat(81)
+  const { counts } = count(
+    tree({
+      'crates/a/src/lib.rs':
+        '/// Opens it.\n///\n/// # Errors\n/// As there.\nfn open() {}\n/// # Errors\n/// INVALID_ARG.\nfn two() {}\n' +
+        'fn say() -> &\'static str {\n    "the server refuses \\\n     the request {answer}"\n}\n' +
+        'const WELL: &str = "there is no server for {answer}";\n',
+      'src/one.ts': `const a = 'the answer ' + b\nconst c = \`\${d} is no number, at \${e}\`\nconst fine = 'does not answer'.length\n`,
+      'client/src/two.ts': `const a = 'What it says.'\nconst b = 'failed to connect: Connection refused'\n`,
+      'test/three.test.ts': `test('${name}', () => {})\ntest('${name.slice(1)}', () => {})\n`,
+    }),
+  )
+  expect(counts.get('sections of errors without the errors')?.list).toEqual(['crates/a/src/lib.rs: As there.'])
+  expect(counts.get('texts for users with unclear words')?.list).toEqual([
+    'crates/a/src/lib.rs: the server refuses the request',
+    'src/one.ts: is no number, at',
+    'src/one.ts: does not answer',
+    'client/src/two.ts: What it says.',
+  ])
+  expect(counts.get('names of tests of more than 80 characters')?.list).toEqual([`test/three.test.ts: ${name}`])
+})
+
 test('a long line of a test that has a long literal is a recorded text', () => {
   const answer = 'x'.repeat(120)
   const source = [
