@@ -341,7 +341,7 @@ describe('inputs', () => {
     [
       'deep data',
       JSON.stringify(input({ data: 'D' })).replace('"D"', `${'['.repeat(50_000)}1${']'.repeat(50_000)}`),
-      /is no JSON|has 1 values/,
+      /is not JSON|has 1 values/,
     ],
     ['no requests', '[]', /has no requests/],
     ['another object', '{"a": 1}', /has no "inputs" in request 1/],

@@ -67,7 +67,7 @@ impl Backend for CBackend {
             )));
         }
         let host = state.host.get().cloned();
-        let host = host.ok_or_else(|| Error::internal("the backend 'c' belongs to no server"))?;
+        let host = host.ok_or_else(|| Error::internal("the backend 'c' needs a running server"))?;
         let config = ModelConfig::parse(&spec.config)?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
         let is_shared = is_shared(&state.options, library);

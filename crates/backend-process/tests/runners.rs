@@ -165,7 +165,7 @@ impl InstanceLog {
 }
 
 #[test]
-fn a_crash_fails_the_requests_of_its_process_which_restarts_within_a_second_b_pyr_07() {
+fn b_pyr_07_a_crash_fails_the_requests_of_its_process_which_restarts_in_a_second() {
     let model = start("echo", 2, limits()).expect("starts");
     let log = Arc::new(InstanceLog::default());
     remote(&*model).serve(log.clone());

@@ -300,7 +300,7 @@ impl Server {
     /// program has answered.
     ///
     /// # Errors
-    /// Of the connection.
+    /// The error of the connection.
     pub fn serve_embedder(&self, fd: i32) -> Result<()> {
         let host: Weak<dyn Host> = Arc::downgrade(&(self.services.clone() as Arc<dyn Host>));
         let kept = backend_process::serve_embedder(fd, host)?;

@@ -159,7 +159,8 @@ mod tests {
         );
         refused(
             groups(&[4000, 97]),
-            "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, and its groups have 4097",
+            "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, \
+             and its groups have 4097",
         );
         // A group without count has one instance.
         assert_eq!(check(&groups(&[4000, 95, -1])), Ok(()));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_its_mode_and_goes_with_its_server_and_one_that_is_served_is_never_replaced() {
+    fn a_socket_has_its_mode_ends_with_its_server_and_is_not_replaced_while_served() {
         let directory = Directory::new("unix");
         let path = directory.path("s");
         let held = bind(&path, 0o640).unwrap();

@@ -670,7 +670,7 @@ fn p014_p015_health_has_a_body_for_clients_that_accept_json() {
 }
 
 #[test]
-fn a_leaving_server_is_not_ready_and_answers_old_and_new_connections_until_it_refuses() {
+fn a_leaving_server_is_not_ready_and_serves_all_connections_until_it_rejects() {
     let mut server = Server::start();
     let mut idle = server.connect();
     idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -1020,7 +1020,7 @@ fn over_http2_too_a_request_with_a_wrong_head_is_answered_before_its_body_arrive
 }
 
 #[test]
-fn idle_connections_and_incomplete_heads_are_closed_for_new_connections_and_busy_ones_are_not() {
+fn idle_connections_and_incomplete_heads_are_closed_for_new_ones_busy_ones_not() {
     let server = Server::with_room(16);
     let mut busy = server.connect();
     busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
