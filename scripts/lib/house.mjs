@@ -137,7 +137,7 @@ export function statics(file, text) {
   return [...code.matchAll(/^ *(?:pub(?:\([^)]*\))? )?static (\w+): /gm)].flatMap(({ 0: begin, 1: name, index }) => {
     const item = code.slice(index + begin.length)
     const [, type, value] = /^([\s\S]*?) =\s([\s\S]*?;)$/m.exec(item) ?? [item]
-    return STATE.test(/^LazyLock</.test(type) ? type : `${type} ${value}`) ? [`${file} ${name}`] : []
+    return STATE.test(type.startsWith('LazyLock<') ? type : `${type} ${value}`) ? [`${file} ${name}`] : []
   })
 }
 
