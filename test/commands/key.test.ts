@@ -138,7 +138,7 @@ describe('mistakes', () => {
       .mockReturnValue(Readable.from([Buffer.from('0123456789abcdefghij')]) as unknown as typeof process.stdin)
     const { err } = await runs(key, [join(directory, 'keys.json'), '--name=own', '--scope=all', '--hash'], directory)
     stdin.mockRestore()
-    expect(err).toBe("error: with this key ./keys.json could not be used: keys: the hash of 'own' stands twice\n")
+    expect(err).toBe("error: with this key ./keys.json could not be used: keys: the hash of 'own' occurs twice\n")
   })
 
   test('an invalid file, and one that another command writes, are left alone', async () => {
