@@ -8,26 +8,19 @@
  *
  * --check writes nothing and fails if the committed files differ.
  */
-import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
-import { dirname, join, relative } from 'node:path'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { rowsIn } from './lib/c_abi_table.mjs'
 import { HEADERS, headerText, prototypesOf } from './lib/triton_headers.mjs'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const SOURCES = 'crates/backend-host/src'
 const NOTE = 'Generated from shm/include by scripts/generate-triton-stubs.mjs: not to be edited.'
 
-/** Functions of the C API that hand-written Rust sources below a directory export. */
+/** Functions of the C API that the table in hand-written Rust sources below a directory declares. */
 export function definedIn(directory) {
-  const sources = readdirSync(directory, { recursive: true, withFileTypes: true })
-    .filter((file) => file.isFile() && file.name.endsWith('.rs'))
-    .map((file) => join(file.parentPath, file.name))
-    .filter((path) => !relative(directory, path).startsWith('generated'))
-  // In place, in a macro too, or by a macro that gets the names at the beginning of a line.
-  const inPlace = (text) => [...text.matchAll(/\bfn (TRITON\w+)/g)].map(([, name]) => name)
-  const byMacro = (text) => [...text.matchAll(/^ +(?:TRITON\w+, )+/gm)].flatMap(([line]) => line.match(/\w+/g) ?? [])
-  const names = (text) => [...inPlace(text), ...byMacro(text)]
-  return new Set(sources.flatMap((path) => names(readFileSync(path, 'utf8'))))
+  return new Set(rowsIn(directory).map(({ name }) => name))
 }
 
 /** Rust types of results, and what a stub returns. */

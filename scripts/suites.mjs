@@ -100,6 +100,28 @@ const attacksAgain = (options) => async (failures) => {
   return sumOf(runs)
 }
 
+/** The group of crates around Triton's C API, and what tests it beside the probes. */
+const C_ABI = {
+  crates: ['backend-host', 'backend-c', 'cache-library', 'frames'],
+  vitest: [
+    'test/native/c_abi_table.test.ts',
+    'test/native/triton_headers.test.ts',
+    'test/server/libraries.test.ts',
+    'test/server/batching_libraries.test.ts',
+    'test/server/response_cache_library.test.ts',
+    'test/repository/agents.test.ts',
+    'test/repository/agent_libraries.test.ts',
+    'test/repository/agent_process.test.ts',
+    'test/repository/elf.test.ts',
+    'test/repository/libraries.test.ts',
+    'test/repository/library_problems.test.ts',
+    'test/commands/check_libraries.test.ts',
+    'test/commands/new_backend.test.ts',
+    'test/embedding',
+  ],
+  pages: ['backends', 'programs'],
+}
+
 const SECONDS_FUZZ = { usual: 1, nightly: 60 }
 /** Processes that share the fuzz targets at night, when little else runs beside them. */
 const PARTS_NIGHTLY = 2
@@ -267,6 +289,22 @@ export const SUITES = {
       counts.push(await twice('devices', await vitest('devices.json', ...places)))
       counts.push(await twice('devices', await pytest('devices.xml', ...python)))
       return sumOf(counts)
+    },
+  },
+  /** Everything about Triton's C API (crates/backend-host/README.md); a part of `rust`, `vitest`, `python` and more. */
+  'c-abi': {
+    lane: 'serve',
+    asked: 'c-abi',
+    python: true,
+    async run({ only }) {
+      const { crates, vitest: places, pages } = C_ABI
+      const rust = await cargoTests(
+        ROOT,
+        crates.flatMap((crate) => ['-p', `nereid-${crate}`]),
+      )
+      const tests = await twice('c-abi', await vitest('c-abi.json', ...places))
+      const examples = await pytest('c-abi.xml', 'test/pages', '-k', pages.join(' or '))
+      return sumOf([rust, tests, examples, await probes({ only })])
     },
   },
   /** The runtime of Python models under every other interpreter. */

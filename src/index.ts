@@ -14,7 +14,7 @@
 import { asDimension, asObject, asString, wrong } from './api/check.js'
 import { Model } from './api/model.js'
 import type { Ports } from './api/ports.js'
-import { claimProcess } from './api/process_wide.js'
+import { claimLog } from './api/shared_log.js'
 import { startServer, type RunningServer } from './api/server.js'
 import type { Options } from './cli/flags.js'
 import { OptionError, parseObject } from './cli/parse.js'
@@ -113,9 +113,7 @@ export class Server {
     }
     const resolved = resolveOptions(rest)
     const { settings } = resolved
-    const { memoryLimitBytes, deviceMemory } = settings.core
-    const logs = { log: log ?? settings.log.file, onLog: onLog ?? null }
-    const release = claimProcess({ memoryLimitBytes, deviceMemory, ...logs })
+    const release = claimLog({ log: log ?? settings.log.file, onLog: onLog ?? null })
     try {
       return await Server.#started(resolved, sinkOf(settings.log.file, log, onLog), release)
     } catch (error) {

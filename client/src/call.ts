@@ -39,7 +39,7 @@ export class Call {
 
   /** The error of a passed deadline. */
   expired(more: ErrorContext = {}): ClientError {
-    return this.error('DEADLINE_EXCEEDED', `there was no response within ${this.#deadlineMs} ms`, more)
+    return this.error('DEADLINE_EXCEEDED', `no response within ${this.#deadlineMs} ms`, more)
   }
 
   /** The error that ended the call early; null if none did. `wasSent` false: the server did not get the request. */

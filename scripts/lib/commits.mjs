@@ -5,7 +5,7 @@
 import { ask } from './run.mjs'
 
 /** The last commit without the check. A clone without history checks its last commit only. */
-const SINCE = '478b872545b1'
+const SINCE = '478b8725ce10'
 const SUBJECT_MAX = 120
 const VERBS = new Set(
   (

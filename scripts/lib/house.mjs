@@ -123,6 +123,24 @@ function largeStructs(file, text) {
   })
 }
 
+/** Types of values that change, and constructors of types that may have one. */
+const STATE = /\b(Atomic\w+|Mutex|RwLock|Condvar|Once(Lock|Cell)?|\w*Cell|Semaphore|\w*Pool)\b|\b(?!LazyLock|Bytes)[A-Z]\w+::new\(/
+
+/**
+ * Statics with state, which two servers of a process share. A table, or a `LazyLock` of a type without state, is a
+ * constant; values of one thread (`thread_local!`) are not counted.
+ */
+export function statics(file, text) {
+  const code = text
+    .replace(/(^|\s)\/\/.*$/gm, '')
+    .replace(/^( *)(?:\w+::)*thread_local! \{[\s\S]*?^\1\}/gm, '')
+  return [...code.matchAll(/^ *(?:pub(?:\([^)]*\))? )?static (\w+): /gm)].flatMap(({ 0: begin, 1: name, index }) => {
+    const item = code.slice(index + begin.length)
+    const [, type, value] = /^([\s\S]*?) =\s([\s\S]*?;)$/m.exec(item) ?? [item]
+    return STATE.test(type.startsWith('LazyLock<') ? type : `${type} ${value}`) ? [`${file} ${name}`] : []
+  })
+}
+
 /** Number of methods that a trait declares. */
 function methodsOf(text, trait) {
   const body = new RegExp(`^pub trait ${trait}\\b.*?^\\}`, 'ms').exec(text)?.[0] ?? ''
@@ -134,6 +152,11 @@ const NOTES =
   'found follow named granted received refused completed responded replying sending sent events ending refusing ' +
   'succeeded failed take_trace is_sampled event_sending event_sent'
 const NOTE = new RegExp(`\\brecord(\\.|::)(${NOTES.replaceAll(' ', '|')})\\(`, 'g')
+
+/** The crates of the C ABI; the protocol between them, `frames`, is counted with the others. */
+const C_ABI = /^crates\/(backend-host|backend-c|cache-library)\//
+const PROMISE = /SAFETY: (the caller's promise|as above)\.?$/
+const unique = (one, at, all) => all.indexOf(one) === at
 
 const STATIC = /\b(?:from|import) '(\.[^']+)'/g
 const DYNAMIC = /\bimport\('(\.[^']+)'\)/g
@@ -253,6 +276,8 @@ export function count(root, records = {}, rooms = {}) {
       list: groups.map((group) => group.map((one) => one || 'lib').join(' ')),
     })
   }
+  const states = [...texts.Rust].flatMap(([file, text]) => statics(file, text))
+  counts.set('statics with state in Rust', { value: states.length, list: states })
   const model = [...texts.Rust]
     .filter(([file]) => file.startsWith('crates/backend/'))
     .map(([, text]) => methodsOf(text, 'Model'))
@@ -267,6 +292,23 @@ export function count(root, records = {}, rooms = {}) {
   counts.set('notes of a request outside of frontend::exchange and record', { value: notes.length, list: notes })
   const lookups = frontend.flatMap(([file, text]) => (text.match(/\bengine\.model\(/g) ?? []).map(() => file))
   counts.set('lookups of a version by name in crates/frontend', { value: lookups.length, list: lookups })
+  const group = [...texts.Rust].filter(([file, text]) => C_ABI.test(file) && !isGenerated(file, text))
+  const lines = group.reduce((sum, [, text]) => sum + text.split('\n').length - 1, 0)
+  counts.set('lines of the C ABI', {
+    value: lines,
+    list: [
+      group
+        .map(([file]) => file.split('/')[1])
+        .filter(unique)
+        .join(', '),
+    ],
+  })
+  const proofs = filesBelow(root, 'crates/backend-host/src', '.rs').flatMap((file) =>
+    (read(file).match(/\/\/ SAFETY:.*/g) ?? []).map((proof) => `${file}: ${proof}`),
+  )
+  counts.set('proofs of unsafe code in crates/backend-host', { value: proofs.length, list: proofs })
+  const promises = proofs.filter((proof) => PROMISE.test(proof))
+  counts.set('proofs that are a promise of the caller alone', { value: promises.length, list: promises })
   for (const [name, list] of countWords(root, texts)) counts.set(name, { value: list.length, list })
   return { counts, parts, structs: structs.map(({ id }) => id), sources: texts.TypeScript }
 }

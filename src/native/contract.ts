@@ -1,7 +1,7 @@
 /**
  * The interface between TypeScript and the Rust core. It is not called per request, except by the in-process API.
  *
- * Objects and methods are declared and documented in crates/node/src/{objects,core}.rs, from which src/native/generated
+ * Objects and methods are declared and documented in crates/node/src, from which src/native/generated
  * is made. This file adds `Core`, whose calls return promises.
  */
 

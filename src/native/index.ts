@@ -15,9 +15,11 @@ import type {
   GivenSocket,
   MachineDevices,
   ModelIo,
+  ProcessClaim,
   ProviderReport,
   Route,
   Setting,
+  SharedSetting,
   TextFolder,
 } from './contract.js'
 import { ServerError } from './errors.js'
@@ -79,6 +81,16 @@ export function loadNative(): NativeModule {
   }
   const host = { platform: process.platform, arch: process.arch, glibc: glibcVersion(), clone: from }
   throw new ServerError('UNAVAILABLE', noModuleText(host, ownVersion(), tried))
+}
+
+/**
+ * Claims settings of the process for a server.
+ *
+ * @throws {ServerError} `INVALID_ARG` when a running server has others.
+ */
+export function claim(settings: SharedSetting[]): ProcessClaim {
+  const { ProcessClaim: Claim } = loadNative()
+  return now(() => new Claim(settings))
 }
 
 /** Path of the native module, which worker threads load too. */

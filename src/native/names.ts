@@ -1,5 +1,5 @@
 /**
- * Names that cross to Rust as plain text or JSON: crates/node/src/{objects,core}.rs use them in `ts_type`,
+ * Names that cross to Rust as plain text or JSON: crates/node/src use them in `ts_type`,
  * and src/native/generated imports them from here.
  */
 

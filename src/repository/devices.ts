@@ -47,7 +47,7 @@ export function reasonForCpu(
   { backend, runtime }: ModelConfig,
   isWithoutGpu: boolean,
 ): string | null {
-  if (isWithoutGpu) return gpuFallback === 'cpu' ? '(--gpu-fallback=cpu): there is no GPU for' : null
+  if (isWithoutGpu) return gpuFallback === 'cpu' ? 'because there is no GPU (--gpu-fallback=cpu):' : null
   return backendRow(backend)?.devices === 'never' && runtime === ''
     ? `where the backend '${backend}' computes, regardless of`
     : null

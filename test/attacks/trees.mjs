@@ -104,7 +104,7 @@ const ODD = {
       right: [2, 0, 0],
       more: `,"tree_param":{"size_leaf_vector":"100000"},"leaf_weights":[${'0,'.repeat(99_999)}0]`,
     }),
-    /its values are also those of another node/,
+    /its values also belong to another node/,
   ],
   leaf_vectors: [
     'treelite_checkpoint',
@@ -141,7 +141,7 @@ const ODD = {
   ub_count: [
     'xgboost_ubj',
     Buffer.concat([Buffer.from('{L'), long(0).reverse(), Buffer.from('[$d#L'), Buffer.from('7fffffffffffffff', 'hex')]),
-    /are announced, and the file has 0 more|byte \d+/,
+    /are announced, but the file has only 0 more|byte \d+/,
   ],
   ub_nothing: [
     'xgboost_ubj',
@@ -153,8 +153,8 @@ const ODD = {
     Buffer.from(`{U\u0001x${'['.repeat(5_000_000)}`),
     /more than \d+ containers inside each other/,
   ],
-  nodes: ['xgboost', binary(1, 2_000_000_000), /2000000000 × 20 bytes are announced, and the file has 0 more/],
-  trees: ['xgboost', binary(2_000_000_000, 1), /are announced, and the file has 0 more/],
+  nodes: ['xgboost', binary(1, 2_000_000_000), /2000000000 × 20 bytes are announced, but the file has only 0 more/],
+  trees: ['xgboost', binary(2_000_000_000, 1), /are announced, but the file has only 0 more/],
   leaves: ['lightgbm', lightgbm(['num_leaves=1000000000', 'leaf_value=1']), /1000000000 leaves/],
   bits: [
     'lightgbm',

@@ -356,7 +356,7 @@ test.each<[what: string, url: unknown, text: string | RegExp]>([
   [
     'a password with a % that is no escape',
     'http://me:100%@localhost:8000',
-    /^user and password of an address are written with %XX/,
+    /^user and password of an address need %XX/,
   ],
 ])('an address that is %s is refused', (_, url, text) => {
   expect(() => node.connect(url as string)).toThrow(
@@ -408,7 +408,7 @@ test('certificates that are none fail the first call, and are not in its text', 
     expect(error).toMatchObject({
       name: 'ClientError',
       code: 'INVALID_ARG',
-      text: expect.stringMatching(/^no connection can be made with the options of connect: /),
+      text: expect.stringMatching(/^the options of connect prevent a connection: /),
     })
     expect(String(error)).not.toContain('secret')
   }

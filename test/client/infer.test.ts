@@ -144,7 +144,7 @@ describe.each(WAYS)('$name', (way) => {
   test('without metadata nothing is checked here, and shapes have to be given', async () => {
     const blind = client(way, { check: false })
     await expect(blind.infer('simple', { INPUT0: sixteen })).rejects.toThrow(
-      /it has no shape, and the metadata of model 'simple' are not known/,
+      /it has no shape, and the metadata of model 'simple' are unknown/,
     )
     await expect(
       blind.infer('simple', {

@@ -108,7 +108,7 @@ test.each([
   [['--concurrency=0'], "--concurrency is N, START:END, START:END:STEP or N,N,N, of numbers above 0; got '0'"],
   [['--concurrency=1.5'], '--concurrency is a whole number of at most 100000; got 1.5'],
   [['--concurrency=1', '--rate=2'], '--concurrency is a closed loop and --rate an open one: give one'],
-  [['--goal=p98<1ms'], "'p99<20ms', of mean, p50, p90, p95, p99, p999, max, in us, ms or s; got 'p98<1ms'"],
+  [['--goal=p98<1ms'], "'p99<20ms', with mean, p50, p90, p95, p99, p999, max, in us, ms or s; got 'p98<1ms'"],
   [['--goal=p99<1ms', '--rate=5'], '--rate has no effect with --goal, which finds the rate'],
   [['ftp://a'], "'ftp://a' is not a URL of http, https, grpc or grpcs"],
   [['a', 'b', 'c'], "bench takes one server, or two to compare; got 'a', 'b', 'c'"],
@@ -150,7 +150,7 @@ test.each([
   ['INT8', 128, '128 is no INT8'],
   ['UINT32', -1, '-1 is no UINT32'],
   ['INT64', 2 ** 60, 'is no INT64'],
-  ['FP32', 'a', '"a" is no number'],
+  ['FP32', 'a', '"a" is not a number'],
   ['BYTES', 1, '1 is not a string'],
 ])('%s does not have %j', (datatype, value, text) => {
   expect(() => encoded(datatype, [value])).toThrow(text)

@@ -707,7 +707,7 @@ describe('a model of PyTorch', () => {
     [
       'the files of TensorFlow Serving',
       { 'r/a/1/saved_model.pb': 'graph', 'r/a/1/variables/variables.index': 'v', 'r/a/1/labels.txt': '' },
-      'its files are in the directory of the version:  cd ./r/a/1 && mkdir model.savedmodel && mv ' +
+      'its files are in the directory of the version: cd ./r/a/1 && mkdir model.savedmodel && mv ' +
         'saved_model.pb variables model.savedmodel',
     ],
     [
@@ -896,16 +896,16 @@ test('a repository without models, and a model outside a directory of its own, a
   const empty = await checked({ 'README.md': '' })
   expect(empty.out).toMatch(/warning: model repository '[^']*' has no models: nereid init/)
   const flat = await checked({ 'flat.onnx': MODEL })
-  expect(flat.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
+  expect(flat.out).toMatch(/warning: 'flat\.onnx' is in the model repository itself and is not served/)
   expect([empty.code, flat.code]).toEqual([0, 0])
   // Another model of the same size is no copy.
   const other = Buffer.from(MODEL).fill('X', MODEL.length - 8)
   const beside = await checked({ 'flat.onnx': other, 'real/1/model.onnx': MODEL })
-  expect(beside.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
+  expect(beside.out).toMatch(/warning: 'flat\.onnx' is in the model repository itself and is not served/)
   expect((await checked({ 'flat.onnx': MODEL, 'real/1/model.onnx': MODEL })).out).not.toContain('flat.onnx')
   // The model that `init` made of it has the directory's name.
   const optimum = join(files({ 'optimum/model.onnx': MODEL, 'optimum/optimum/1/model.onnx': MODEL }), 'optimum')
-  expect(repositoryHint(optimum, new Map(), true)).toMatch(/^'model\.onnx' lies in the model repository itself/)
+  expect(repositoryHint(optimum, new Map(), true)).toMatch(/^'model\.onnx' is in the model repository itself/)
   expect(repositoryHint(optimum, new Map([['optimum', join(optimum, 'optimum')]]), true)).toBeNull()
 })
 

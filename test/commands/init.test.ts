@@ -214,7 +214,7 @@ describe('a directory', () => {
     expect(out).toContain(
       './out/distilbert/1/model.onnx\n./out/distilbert/1/model.onnx_data\n./out/distilbert/config.pbtxt\n',
     )
-    expect(out).toContain('tokenizer.json stays where the model was')
+    expect(out).toContain('tokenizer.json stays beside the model')
     expect(existsSync(join(directory, 'out/distilbert/1/tokenizer.json'))).toBe(false)
   })
 

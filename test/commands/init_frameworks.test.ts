@@ -81,7 +81,7 @@ describe('a TorchScript, in an interpreter with torch', () => {
       input: ['ids FP32 [-1]', 'texts STRING [-1]'],
       output: ['OUTPUT__0 FP32 [-1]', 'OUTPUT__1 STRING [-1]'],
     })
-    expect(text).toContain('# The inputs and outputs are those of the file. It has no datatypes and dims: fill')
+    expect(text).toContain('# The inputs and outputs are those of the file, which has no datatypes and dims: fill')
     expect(text).toContain('# TYPE_FP32 and dims: [ -1 ] are placeholders. A dim of -1 is any size.')
   })
 
@@ -90,13 +90,13 @@ describe('a TorchScript, in an interpreter with torch', () => {
     const { directory } = await made({ 'net.pt': 'garbage' }, 'net.pt')
     const text = configOf(directory, 'net')
     expect(tensorsOf(text)).toEqual({ input: ['x FP32 [-1]'], output: ['OUTPUT__0 FP32 [-1]'] })
-    expect(text).toContain('# The inputs are those of the file.')
+    expect(text).toContain('# The inputs are those of the file, which has no datatypes and dims')
     expect(text).toContain('# The file does not have the names of its outputs: fill them in.')
   })
 
   test.each([
     ['out/net/config.pbtxt', 'already exists'],
-    ['out/net/1/model.onnx', 'is there, of another model'],
+    ['out/net/1/model.onnx', 'belongs to another model'],
   ])('the file is not read while %s is in the way', async (path, why) => {
     const directory = files({ python: `#!/bin/sh\ntouch "$0.called"\nprintf null\n` })
     const python = join(directory, 'python')

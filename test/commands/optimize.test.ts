@@ -181,8 +181,12 @@ describe('a model', () => {
 
 describe('what is refused, with nothing left behind', () => {
   const cases: [string, string[], RegExp][] = [
-    ['a file', ['models/m/1/model.onnx'], /no model of a repository, a directory with versions: .* init \S+ makes one/],
-    ['a repository', ['models'], /models is no model of a repository/],
+    [
+      'a file',
+      ['models/m/1/model.onnx'],
+      /not a model of a repository, which is a directory with versions: .* init \S+ makes one/,
+    ],
+    ['a repository', ['models'], /models is not a model of a repository/],
     ['two models', ['models/m', 'models/other'], /^error: Usage: nereid optimize MODEL/],
     ['an unknown method', ['models/m', '--method=float8'], /--method is dynamic or static; got 'float8'/],
     ['a cloud', ['s3://bucket/m'], /is in a cloud, and 'nereid optimize' reads only local files/],
@@ -337,7 +341,7 @@ describe('inputs', () => {
     [
       'deep data',
       JSON.stringify(input({ data: 'D' })).replace('"D"', `${'['.repeat(50_000)}1${']'.repeat(50_000)}`),
-      /is no JSON|has 1 values/,
+      /is not JSON|has 1 values/,
     ],
     ['no requests', '[]', /has no requests/],
     ['another object', '{"a": 1}', /has no "inputs" in request 1/],

@@ -44,7 +44,7 @@ test('a record is explained: what happened, where the time went, what it waited 
       Its batch of 1 row began because all instances were busy, and one became free.
 
     What to change:
-      More instances, larger batches or other priorities; which one would help: nereid why simple
+      More instances, larger batches or other priorities; to see which one would help: nereid why simple
     "
   `)
 })

@@ -261,7 +261,7 @@ test('programs of text models give vectors, scores and classes', async () => {
   const runAll = (role: Role): [Record<string, unknown>[], string] => [
     [
       JSON.parse(run('sh', ['-c', of(role, 'curl')])),
-      JSON.parse(run(PYTHON, ['-c', of(role, 'Python').replace('json.load(answer)', 'json.dumps(json.load(answer))')])),
+      JSON.parse(run(PYTHON, ['-c', of(role, 'Python').replace(/json\.load\(\w+\)/, 'json.dumps($&)')])),
     ] as Record<string, unknown>[],
     script(of(role, 'TypeScript')),
   ]

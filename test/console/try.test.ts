@@ -62,7 +62,7 @@ test('integers of 64 bits keep all of their digits', () => {
 
 test('what does not fit is named with the input', () => {
   const wrong = (made: Field) => () => inputOf(made)
-  expect(wrong(field('INT32', [-1], { text: '1, two' }))).toThrow("input 'X': 'two' is no number")
+  expect(wrong(field('INT32', [-1], { text: '1, two' }))).toThrow("input 'X': 'two' is not a number")
   expect(wrong(field('UINT8', [-1], { text: '256' }))).toThrow(/input 'X': element 0 .*256.* from 0 to 255/)
   expect(wrong(field('INT32', [-1], { dims: ['a'] }))).toThrow("input 'X': dimension 0 is 'a'")
   expect(wrong(field('FP32', [-1], { source: 'zeros', dims: ['99999999999'] }))).toThrow(/at most 33554432/)

@@ -307,7 +307,7 @@ test(
 )
 
 test.each([
-  ['nvmlInit_v2 * 9', 'GPU metrics are not shown: nvmlInit failed with error 9: Driver Not Loaded'],
+  ['nvmlInit_v2 * 9', 'GPU metrics are not available: nvmlInit failed with error 9: Driver Not Loaded'],
   ['nvmlDeviceGetHandleByPciBusId_v2 1 15', null],
   [
     'nvmlDeviceGetMigMode 1 999',

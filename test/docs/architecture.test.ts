@@ -31,6 +31,8 @@ const FOREIGN = new Set([
   'Buffer',
   'String',
   'Vec',
+  'Box',
+  'Option',
   'ModelInfer',
   'ModelConfig',
   'ModelStreamInfer',

@@ -317,7 +317,7 @@ def test_b_pyr_14_what_the_driver_refuses_fails_the_request_and_no_other(mock, f
     assert failing[0].gauge("nereid_runner_restarts", "told") == 0
 
 
-def test_b_pyr_14_a_handle_that_cannot_be_opened_costs_a_request_then_inputs_are_copied(mock, failing):
+def test_b_pyr_14_a_handle_that_cannot_be_opened_fails_once_then_inputs_are_copied(mock, failing):
     values = np.arange(COUNT, dtype=np.float32)
     region = Region(mock, failing[1], "given", COUNT * 4).set(values)
     text = failure(lambda: failing[1].call("infer", "told", [region.input(COUNT)], parameters={"fail": "cuIpcOpenMemHandle_v2:0:801"}))[0]

@@ -180,7 +180,7 @@ def test_b_pyr_14_what_a_model_keeps_stays_until_it_lets_go(server, caller):
     waits_for(lambda: server.gauge("nereid_runner_leases", "keeps") == 0 and used(server) == 0, "it let go")
 
 
-def test_b_py_13_outputs_of_a_called_model_lie_where_it_left_them_unless_the_caller_wants_the_host(server, caller):
+def test_b_py_13_outputs_of_a_called_model_stay_unless_the_caller_needs_the_host(server, caller):
     for memory, where in ((None, "gpu"), ("TRITONSERVER_MEMORY_GPU", "gpu"), ("TRITONSERVER_MEMORY_CPU", "cpu")):
         answer = caller.infer("calls", {"IN": values()}, parameters={} if memory is None else {"memory": memory})
         assert (parameter(answer, "where"), np.array_equal(answer.as_numpy("OUT"), values())) == (where, True), memory

@@ -187,7 +187,7 @@ def test_curl_sees_401_403_and_429_with_what_to_do(keyed, version):
     assert status == 200, "the bearer token goes before the other"
 
 
-def test_a_quota_of_concurrency_is_given_back_when_a_stream_ends_or_its_client_leaves(keyed):
+def test_a_quota_of_concurrency_is_returned_when_a_stream_or_its_client_ends(keyed):
     metadata = [("authorization", f"Bearer {keyed.one}")]
     with grpc.insecure_channel(keyed.server.grpc) as channel:
         stub, request = simple(channel)

@@ -143,7 +143,7 @@ def test_methods_that_are_not_documented_are_refused(server):
             assert ask(server, method, filled, {})[0] == 405, f"{method} {path}"
 
 
-def test_the_document_of_a_model_takes_what_the_model_takes_and_refuses_what_it_refuses(server):
+def test_the_document_of_a_model_accepts_and_rejects_the_same_requests(server):
     whole = document(server, "?model=simple")
     assert set(whole["paths"]) == {
         "/v2/models/simple" + tail for tail in ("", "/config", "/generate", "/generate_stream", "/infer", "/ready", "/stats", "/trace/setting", "/why")

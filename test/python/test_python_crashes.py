@@ -162,7 +162,7 @@ def check_answer(is_missing, said, pid, model, fault):
         assert text in said, said
 
 
-def test_b_pyr_07_readiness_and_index_tell_at_once_and_the_instance_is_back_within_a_second(crashing, report):
+def test_b_pyr_07_readiness_and_index_change_and_the_instance_is_back_in_a_second(crashing, report):
     """Readiness within 100 ms of the exit, back within 1 s and the model's own initialize, which takes 1.5 s here: the best of some tries."""
     server = crashing()
     asker, own = Asker(server), 1.5
@@ -227,7 +227,7 @@ def two_pids(server):
     return {int(said) for status, said in found if status == 200}
 
 
-def test_b_pyr_07_a_model_that_keeps_dying_is_given_longer_and_longer_pauses_and_is_back_after_each(crashing, report):
+def test_b_pyr_07_a_model_that_keeps_crashing_restarts_after_growing_pauses(crashing, report):
     """The process ends once per request that ends it; the index shows the length of the pause, and one log line reports the pauses."""
     server = crashing()
     asker = Asker(server)
@@ -405,7 +405,7 @@ def ignoring(work, *args):
 
 
 @pytest.mark.timeout(300)
-def test_b_pyr_02_b_pyr_03_many_calls_leave_descriptors_memory_and_arenas_as_they_were(crashing, report):
+def test_b_pyr_02_b_pyr_03_many_calls_leak_no_descriptors_memory_or_arenas(crashing, report):
     """Small ones, whose bytes ride in the frame, and ones that need the arena."""
     server = crashing()
     bodies = [body(server, bytes(1024)), body(server, bytes(100_000))]

@@ -193,7 +193,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_b_sec_07_of_two_clients_that_hold_what_the_other_needs_one_fails_and_one_is_answered(server, tmp_path, way):
+def test_b_sec_07_one_of_two_clients_in_a_deadlock_fails_and_one_succeeds(server, tmp_path, way):
     left, right = WAYS[way]
     began = time.monotonic()
     said = at_once(server, [

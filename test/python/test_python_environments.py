@@ -84,7 +84,7 @@ def test_b_pyr_06_b_sec_06_an_archive_of_venv_pack_is_an_environment(tmp_path, e
     answered(tmp_path, pack)
 
 
-def test_b_pyr_06_an_archive_of_conda_pack_is_an_environment_whose_paths_are_made_right(tmp_path, environment):
+def test_b_pyr_06_an_archive_of_conda_pack_is_an_environment_with_fixed_paths(tmp_path, environment):
     # conda-pack brings its own.
     for script in (environment / "bin").glob("[Aa]ctivate*"):
         script.unlink()

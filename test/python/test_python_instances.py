@@ -370,7 +370,7 @@ def test_r28_a_stream_of_an_instance_that_leaves_goes_on_to_its_end(serve):
 
 
 @pytest.mark.parametrize("strategy", ["direct {}", "oldest { max_candidate_sequences: 1 }"])
-def test_r28_sequences_stay_where_they_are_and_an_instance_leaves_when_its_own_are_over(serve, strategy):
+def test_r28_sequences_keep_their_instance_which_is_removed_when_they_end(serve, strategy):
     model = serve(SUMS, SEQUENCES % strategy, count(2))
     started = model.running()
     step = lambda sequence, value, start=False, end=False: model.ask(value, sequence_id=sequence, sequence_start=start, sequence_end=end)

@@ -53,7 +53,7 @@ def ask(server, lines=0):
     return Asker(server).ask("POST", "/v2/models/loud/infer", {"inputs": [tensor]})
 
 
-def test_b_pyr_10_lines_that_a_model_prints_are_in_the_log_behind_its_instance_and_bounded(serve):
+def test_b_pyr_10_printed_lines_are_in_the_log_with_their_instance_and_bounded(serve):
     server = serve("--backend-config=python,output-bytes-per-second=20000")
     assert ask(server)[0] == 200
     for line in ("imported", "to stdout", "to stderr"):
@@ -87,7 +87,7 @@ class TritonPythonModel:
 """
 
 
-def test_b_py_24_of_a_decoupled_model_exceptions_count_as_failures_and_errors_that_it_sends_as_answers(tmp_path):
+def test_b_py_24_a_decoupled_model_counts_exceptions_as_failures_but_not_sent_errors(tmp_path):
     (tmp_path / "models/ends/1").mkdir(parents=True)
     (tmp_path / "models/ends/config.pbtxt").write_text(CONFIG + "model_transaction_policy { decoupled: true }\n")
     (tmp_path / "models/ends/1/model.py").write_text(ENDS)
@@ -108,7 +108,7 @@ def test_b_py_24_of_a_decoupled_model_exceptions_count_as_failures_and_errors_th
     assert server.stop() == 0, server.tail()
 
 
-def test_b_core_08_b_core_09_unknown_options_are_named_and_the_table_shows_the_backend(serve):
+def test_b_core_08_b_core_09_unknown_options_are_named_the_table_has_the_backend(serve):
     server = serve("--backend-config=python,no-such-option=1", "--backend-config=python,thread-pool-size=8")
     assert ask(server)[0] == 200
     assert re.search(r"^W\d.*no-such-option", server.logged("no-such-option", "| python "), re.M), server.tail()

@@ -100,7 +100,7 @@ def test_keywords_are_flags_and_readiness_is_not_read_from_the_log(nereid, repos
                 getattr(server, address)
 
 
-def test_models_run_under_the_interpreter_that_has_the_package_unless_another_is_named(nereid, tmp_path):
+def test_models_run_under_the_interpreter_with_the_package_unless_another_is_set(nereid, tmp_path):
     model = tmp_path / "models/where/1/model.py"
     model.parent.mkdir(parents=True)
     model.write_text(WHERE)

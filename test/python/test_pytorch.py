@@ -342,7 +342,7 @@ def test_a_model_without_inputs_and_outputs_says_that_the_configuration_has_them
     assert "model 'no_io' must specify its inputs and outputs: they are not read from a file of PyTorch" in load("no_io", "", "One.pt", error=True)
 
 
-def test_a_group_on_a_gpu_that_torch_cannot_use_fails_and_an_open_one_is_served_on_the_cpu(place, tmp_path):
+def test_a_gpu_group_without_torch_support_fails_and_an_open_one_uses_the_cpu(place, tmp_path):
     (tmp_path / "m" / "1").mkdir(parents=True)
     shutil.copy(place[0] / "files" / "Named.pt", tmp_path / "m" / "1" / "model.pt")
     ran = subprocess.run([TORCH[0], os.path.join(HERE, "frameworks/pytorch_devices.py"), str(tmp_path / "m")], check=True, capture_output=True, text=True)

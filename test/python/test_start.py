@@ -227,7 +227,7 @@ class Terminal:
 
 # A terminal of docker run -t has 0 columns at first.
 @pytest.mark.parametrize("columns", [0, 80, 130])
-def test_on_a_terminal_output_fits_its_width_and_ends_with_a_summary_and_a_command_that_works(repositories, columns):
+def test_terminal_output_fits_its_width_and_ends_with_a_summary_and_a_command(repositories, columns):
     server = Terminal(repositories / "small", columns=columns).until("curl ")
     server.until("\n", 5)
     http, grpc_port, metrics = server.ports
@@ -247,7 +247,7 @@ def test_on_a_terminal_output_fits_its_width_and_ends_with_a_summary_and_a_comma
     assert server.ended()[0] == 0
 
 
-def test_colours_are_left_out_where_the_environment_says_so_and_a_dumb_terminal_gets_what_a_pipe_gets(repositories):
+def test_the_environment_turns_colours_off_and_a_dumb_terminal_works_like_a_pipe(repositories):
     server = Terminal(repositories / "small", env={"NO_COLOR": "1"}).until("curl ")
     assert "\x1b[3" not in server.text
     server.key(b"\x03")
@@ -266,7 +266,7 @@ def test_a_pipe_gets_no_colours_and_no_summary(repositories, start):
     assert server.stop() == 0
 
 
-def test_one_model_that_fails_is_one_line_with_its_reason_and_how_the_others_are_served(start, tmp_path):
+def test_a_failed_model_is_a_line_with_its_reason_and_how_to_serve_the_others(start, tmp_path):
     for name in ("a", "b", "c"):
         add_model(tmp_path / "models", name)
     add_model(tmp_path / "models", "bad", "raise ValueError('no such tokenizer')")
@@ -309,7 +309,7 @@ def test_ctrl_c_ends_an_idle_server_at_once(repositories, tmp_path, connected):
     raise AssertionError(f"{best} s: {server.text}")
 
 
-def test_sigterm_keeps_its_grace_while_a_client_is_connected_and_has_none_where_none_was(repositories):
+def test_sigterm_has_its_grace_only_if_a_client_is_or_was_connected(repositories):
     server = Terminal(repositories / "small", "--exit-grace-secs=1").until("curl ")
     client = socket.create_connection(("127.0.0.1", server.ports[0]))
     client.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -214,7 +214,7 @@ def test_parameters_are_taken_and_wrong_values_refused_with_tritons_texts(load):
     assert "failed to convert 'yes' to boolean" in load("yes", complete + parameters(TF_USE_PER_SESSION_THREADS="yes"), "double", error=True)
 
 
-def test_a_group_on_a_gpu_that_tensorflow_cannot_use_fails_and_an_open_one_is_served_on_the_cpu(place, tmp_path):
+def test_a_gpu_group_without_tensorflow_support_fails_and_an_open_one_uses_the_cpu(place, tmp_path):
     shutil.copytree(place.files / "pair", tmp_path / "m/1/model.savedmodel")
     ran = subprocess.run([TENSORFLOW[0], os.path.join(HERE, "frameworks/tensorflow_devices.py"), str(tmp_path / "m")], check=True, capture_output=True, text=True)
     told = json.loads(ran.stdout)

@@ -137,7 +137,7 @@ def test_o_39_rate_and_count_say_which_requests_and_the_count_tells_what_is_left
     assert [t["request_id"] for t in read(path).values()] == ["3", "6"]
 
 
-def test_o_40_settings_one_after_another_share_the_file_which_is_whole_when_the_server_has_stopped(traced):
+def test_o_40_successive_settings_share_the_file_which_is_complete_after_the_stop(traced):
     server, path = traced
     for name, settings in (("a", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}), ("b", {"trace_rate": "1"})):
         update(server, **settings)

@@ -366,7 +366,7 @@ def test_settings_may_be_parameters_of_a_grpc_request(plain):
 
 
 @pytest.mark.parametrize("backend", ["ours", "like_public"])
-def test_without_the_package_the_error_says_where_it_was_looked_for_and_how_to_get_it(start, tmp_path, backend):
+def test_without_the_package_the_error_names_the_search_path_and_the_install_command(start, tmp_path, backend):
     (tmp_path / "models/llm/1").mkdir(parents=True)
     (tmp_path / "models/llm/1/model.json").write_text('{"model": "facebook/opt-125m"}')
     (tmp_path / "models/llm/config.pbtxt").write_text('backend: "vllm"')

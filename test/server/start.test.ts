@@ -115,7 +115,7 @@ test('--gpu-fallback=cpu serves GPU models on the CPU with a warning each; other
       .split('\n')
       .filter((line) => line.includes("model 'simple' is served on the CPU"))
     expect(warned).toHaveLength(1)
-    expect(warned[0]).toContain('there is no GPU for instance group simple_0')
+    expect(warned[0]).toContain('there is no GPU (--gpu-fallback=cpu): instance group simple_0')
     expect(server.output()).toContain(
       "model 'simple' has settings without effect in this release: optimization.priority",
     )

@@ -264,7 +264,7 @@ function connected(authority: string, options: SecureClientSessionOptions): Clie
   try {
     return connectHttp2(authority, options)
   } catch (error) {
-    throw invalid(`no connection can be made with the options of connect: ${textOf(error)}`)
+    throw invalid(`the options of connect prevent a connection: ${textOf(error)}`)
   }
 }
 

@@ -185,7 +185,7 @@ export class Pool {
       this.#open.add(connection)
       return connection
     } catch (error) {
-      throw invalid(`no connection can be made with the options of connect: ${textOf(error)}`)
+      throw invalid(`the options of connect prevent a connection: ${textOf(error)}`)
     }
   }
 

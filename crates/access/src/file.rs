@@ -482,7 +482,7 @@ mod tests {
             (
                 "{\"keys\": [\n{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []},\n\
                  {\"name\": \"b\", \"sha256\": \"HASH\", \"scopes\": []}]}",
-                "line 3: keys: the hash of 'b' stands twice",
+                "line 3: keys: the hash of 'b' occurs twice",
             ),
             (
                 "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": [], \"expires\": \"tomorrow\"}]}",
@@ -503,10 +503,10 @@ mod tests {
     fn names_of_keys_and_rules_are_unique() {
         let twice = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}, \
                       {\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}]}";
-        assert!(refused(twice).ends_with("the name 'a' stands twice"), "{}", refused(twice));
+        assert!(refused(twice).ends_with("the name 'a' occurs twice"), "{}", refused(twice));
         let rule = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}], \
                      \"oidc\": {\"rules\": [{\"name\": \"a\", \"value\": \"v\", \"scopes\": []}]}}";
-        assert_eq!(refused(rule), "oidc.rules: the name 'a' stands twice");
+        assert_eq!(refused(rule), "oidc.rules: the name 'a' occurs twice");
     }
 
     #[test]

@@ -537,7 +537,7 @@ mod tests {
         let access = access(&keys);
         let held = ask(&access, Some("1"), &INFER_A, 0).unwrap();
         let full = AuthError::Exhausted {
-            text: "The key 'a' has used up the quota 'concurrency'; ask again in 1 s".into(),
+            text: "The key 'a' has used up the quota 'concurrency'; try again in 1 s".into(),
             retry_after: 1,
         };
         assert_eq!(ask(&access, Some("1"), &INFER_A, 0).unwrap_err(), full);
@@ -547,7 +547,7 @@ mod tests {
         drop(held);
         assert!(ask(&access, Some("1"), &INFER_A, 0).is_ok());
         let Err(AuthError::Exhausted { text, retry_after: 2 }) = ask(&access, Some("1"), &INFER_A, 0) else { panic!() };
-        assert_eq!(text, "The key 'a' has used up the quota 'requests_per_second'; ask again in 2 s");
+        assert_eq!(text, "The key 'a' has used up the quota 'requests_per_second'; try again in 2 s");
         assert!(ask(&access, Some("1"), &INFER_A, 2).is_ok());
     }
 

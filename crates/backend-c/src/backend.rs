@@ -5,12 +5,12 @@ use crate::load::{HostedInstance, LoadContent, instances};
 use crate::settings::HostSettings;
 use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
-    Completed, Failure, Further, HostedLibrary, JsonObject, Prefetch, RunnerGuard, Spec, UnknownKeys, ask_and_keep,
+    Completed, Failure, Further, HostedLibrary, Prefetch, RunnerGuard, Spec, UnknownKeys, ask_and_keep,
 };
 use options::LibraryProcess;
 use protocol::Signature;
-use protocol::json::Value;
 use protocol::pb::inference::ModelConfig;
+use serde_json::Value;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Error, Name, Result};
@@ -67,7 +67,7 @@ impl Backend for CBackend {
             )));
         }
         let host = state.host.get().cloned();
-        let host = host.ok_or_else(|| Error::internal("the backend 'c' belongs to no server"))?;
+        let host = host.ok_or_else(|| Error::internal("the backend 'c' needs a running server"))?;
         let config = ModelConfig::parse(&spec.config)?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
         let is_shared = is_shared(&state.options, library);
@@ -104,27 +104,13 @@ impl Backend for CBackend {
 /// The configuration that the library made, whose instance groups are those that it prefers. `None` if it made none.
 fn completed_config(completed: &Completed) -> Result<Option<String>> {
     let Some(config) = &completed.config else { return Ok(None) };
-    let mut json = JsonObject::default();
-    for (name, value) in Value::parse(config.as_bytes())?.members()? {
-        let name = String::from_utf8_lossy(&name.decode()).into_owned();
-        if name != "instance_group" {
-            json.raw(&name, &String::from_utf8_lossy(value.text()));
-        }
+    let read = |text| serde_json::from_str::<Value>(text).map_err(|error| Error::invalid(error.to_string()));
+    let (mut config, mut groups) = (read(config)?, read(completed.groups.as_deref().unwrap_or("[]"))?);
+    for group in groups.as_array_mut().into_iter().flatten() {
+        group["kind"] = format!("KIND_{}", group["kind"].as_str().unwrap_or_default()).into();
     }
-    let groups = completed.groups.as_deref().unwrap_or("[]");
-    let mut all = Vec::new();
-    for group in Value::parse(groups.as_bytes())?.elements()? {
-        let mut json = JsonObject::default();
-        json.text("kind", &format!("KIND_{}", group.member("kind")?.as_string()?));
-        for name in ["count", "gpus"] {
-            if let Some(value) = group.get(name) {
-                json.raw(name, &String::from_utf8_lossy(value.text()));
-            }
-        }
-        all.push(json.end());
-    }
-    json.raw("instance_group", &format!("[{}]", all.join(",")));
-    Ok(Some(json.end()))
+    config["instance_group"] = groups;
+    Ok(Some(config.to_string()))
 }
 
 /// A model that its library has accepted.
@@ -216,10 +202,10 @@ mod tests {
             let completed = Completed { config: Some(config.to_owned()), groups: groups.map(str::to_owned) };
             completed_config(&completed).unwrap().unwrap()
         };
-        assert_eq!(completed(None), r#"{"name":"m","max_batch_size":4,"instance_group":[]}"#);
+        assert_eq!(completed(None), r#"{"instance_group":[],"max_batch_size":4,"name":"m"}"#);
         assert_eq!(
             completed(Some(r#"[{"kind":"CPU","count":2,"gpus":[]}]"#)),
-            r#"{"name":"m","max_batch_size":4,"instance_group":[{"kind":"KIND_CPU","count":2,"gpus":[]}]}"#
+            r#"{"instance_group":[{"count":2,"gpus":[],"kind":"KIND_CPU"}],"max_batch_size":4,"name":"m"}"#
         );
     }
 }

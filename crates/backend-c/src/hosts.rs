@@ -39,12 +39,12 @@ impl Hosts {
                 format!("{HOSTS_MAX} libraries of backends are loaded already, each in a process"),
             ));
         }
-        let host = process(options, &self.1, library, settings)?;
+        let host = self.own(options, library, settings)?;
         hosts.insert(key, host.clone());
         Ok(host)
     }
 
-    /// A process for a library and one model.
+    /// A process for a library.
     ///
     /// # Errors
     /// No directory for links.
@@ -54,7 +54,31 @@ impl Hosts {
         library: &LibrarySpec,
         settings: &HostSettings,
     ) -> Result<HostedLibrary> {
-        process(options, &self.1, library, settings)
+        let mut environment: Vec<(OsString, OsString)> =
+            options.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let mut ours = options.library.clone().into_os_string();
+        if let Some(name) = &library.needs {
+            let directory = self.1.directory(&options.links, name, &options.library).map_err(|e| {
+                Error::internal(format!(
+                    "the library of backend '{}' needs '{name}', but no link of that name could be made in '{}*': {e}",
+                    library.backend,
+                    options.links.display()
+                ))
+            })?;
+            first_in_path(&mut environment, &directory);
+            // By its bare name: only then the loader takes it for the one that the library needs.
+            ours = name.into();
+        }
+        let mut arguments = vec![ours];
+        arguments.extend(options.user.as_ref().map(|user| format!("--user={user}").into()));
+        let command = Command { program: options.program.clone(), arguments, environment };
+        guard_with(Command {
+            program: options.program.clone(),
+            arguments: vec!["--guardian".into()],
+            environment: Vec::new(),
+        });
+        let name = Name::from(library.backend.as_str());
+        Ok(HostedLibrary::new(name, command, settings.limits.clone(), settings.output))
     }
 
     /// Asks all processes to finalize and to end.
@@ -69,39 +93,6 @@ impl Hosts {
 pub(crate) fn is_shared(options: &LibraryProcess, library: &LibrarySpec) -> bool {
     let is_installed = |path: &PathBuf| path.starts_with(&library.backend_directory);
     !options.per_model && is_installed(&library.path) && library.strategy.iter().all(is_installed)
-}
-
-fn process(
-    options: &LibraryProcess,
-    links: &Links,
-    library: &LibrarySpec,
-    settings: &HostSettings,
-) -> Result<HostedLibrary> {
-    let mut environment: Vec<(OsString, OsString)> =
-        options.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    let mut ours = options.library.clone().into_os_string();
-    if let Some(name) = &library.needs {
-        let directory = links.directory(&options.links, name, &options.library).map_err(|e| {
-            Error::internal(format!(
-                "the library of backend '{}' needs '{name}', but no link of that name could be made in '{}*': {e}",
-                library.backend,
-                options.links.display()
-            ))
-        })?;
-        first_in_path(&mut environment, &directory);
-        // By its bare name: only then the loader takes it for the one that the library needs.
-        ours = name.into();
-    }
-    let mut arguments = vec![ours];
-    arguments.extend(options.user.as_ref().map(|user| format!("--user={user}").into()));
-    let command = Command { program: options.program.clone(), arguments, environment };
-    guard_with(Command {
-        program: options.program.clone(),
-        arguments: vec!["--guardian".into()],
-        environment: Vec::new(),
-    });
-    let name = Name::from(library.backend.as_str());
-    Ok(HostedLibrary::new(name, command, settings.limits.clone(), settings.output))
 }
 
 /// Puts a directory before the others of `LD_LIBRARY_PATH`.

@@ -1,13 +1,12 @@
 //! The JSON object of LOAD for a model of a library (shm/README.md).
 
 use backend::{OpenSpec, Placement, all_placements};
-use backend_process::JsonObject;
 use options::LibrarySpec;
 use protocol::Signature;
-use protocol::json::{Value, write_string};
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_instance_group::{Kind, SecondaryDevice};
-use std::fmt::Write as _;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The members of LOAD that all connections of one load of a model have.
 #[derive(Debug, Clone)]
@@ -32,8 +31,7 @@ pub(crate) struct HostedInstance {
     passive: bool,
     policy: String,
     profiles: Vec<String>,
-    /// JSON array.
-    secondary: String,
+    secondary: Value,
 }
 
 impl HostedInstance {
@@ -47,8 +45,7 @@ impl HostedInstance {
             Kind::Cpu | Kind::Auto => ("CPU", "cpu".to_owned()),
         };
         // The only kind that there is.
-        let secondary = |device: &SecondaryDevice| format!(r#"{{"kind":"KIND_NVDLA","id":{}}}"#, device.device_id);
-        let secondary: Vec<_> = group.secondary_devices.iter().map(secondary).collect();
+        let secondary = |device: &SecondaryDevice| json!({ "kind": "KIND_NVDLA", "id": device.device_id });
         Self {
             name: format!("{}_{}", group.name, placed.index),
             kind,
@@ -56,7 +53,7 @@ impl HostedInstance {
             passive: group.passive,
             policy: if group.host_policy.is_empty() { policy } else { group.host_policy.clone() },
             profiles: group.profile.clone(),
-            secondary: format!("[{}]", secondary.join(",")),
+            secondary: group.secondary_devices.iter().map(secondary).collect(),
         }
     }
 }
@@ -89,8 +86,8 @@ impl LoadContent {
     /// The object of the model's own connection.
     pub(crate) fn to_complete(&self, config: &str) -> String {
         let mut json = self.common(config);
-        json.text("instance", "");
-        json.end()
+        json["instance"] = "".into();
+        json.to_string()
     }
 
     /// The object of an instance.
@@ -102,79 +99,59 @@ impl LoadContent {
         placed: &HostedInstance,
     ) -> String {
         let mut json = self.common(config);
-        json.text("instance", &placed.name);
-        json.texts("inputs", signature.inputs.iter().map(|input| input.name.as_str()));
-        json.texts("outputs", signature.outputs.iter().map(|output| output.name.as_str()));
-        json.raw("decoupled", truth(signature.decoupled));
-        json.raw("iterative", truth(iterative));
-        json.text("kind", placed.kind);
-        json.raw("device", &placed.device.to_string());
-        json.raw("passive", truth(placed.passive));
-        json.text("host_policy", &policy(&placed.policy, &self.library.host_policies));
-        json.texts("profiles", placed.profiles.iter().map(String::as_str));
-        json.raw("secondary", &placed.secondary);
-        json.end()
-    }
-
-    fn common(&self, config: &str) -> JsonObject {
-        let mut json = JsonObject::default();
-        json.text("model", &self.model);
-        json.text("version", &self.version.to_string());
-        json.text("model_directory", &self.model_directory);
-        json.text("version_directory", &self.version_directory);
-        json.text("config", config);
-        json.text("backend", &self.library.backend);
-        json.text("library", &self.library.path.to_string_lossy());
-        json.text("backend_directory", &self.library.directory.to_string_lossy());
-        json.text("backend_config", &self.backend_config);
-        json.text("load", &self.load);
-        json.raw("auto_complete", truth(self.completes));
-        json.raw("default_groups", truth(self.library.default_groups));
-        if let Some(strategy) = &self.library.strategy {
-            json.text("strategy", &strategy.to_string_lossy());
+        let of_instance = json!({
+            "instance": placed.name,
+            "inputs": signature.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>(),
+            "outputs": signature.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>(),
+            "decoupled": signature.decoupled,
+            "iterative": iterative,
+            "kind": placed.kind,
+            "device": placed.device,
+            "passive": placed.passive,
+            "host_policy": policy(&placed.policy, &self.library.host_policies),
+            "profiles": placed.profiles,
+            "secondary": placed.secondary,
+        });
+        if let (Some(all), Value::Object(more)) = (json.as_object_mut(), of_instance) {
+            all.extend(more);
         }
-        json
+        json.to_string()
     }
-}
 
-fn truth(value: bool) -> &'static str {
-    if value { "true" } else { "false" }
+    fn common(&self, config: &str) -> Value {
+        json!({
+            "model": self.model,
+            "version": self.version.to_string(),
+            "model_directory": self.model_directory,
+            "version_directory": self.version_directory,
+            "config": config,
+            "backend": self.library.backend,
+            "library": self.library.path.to_string_lossy(),
+            "backend_directory": self.library.directory.to_string_lossy(),
+            "backend_config": self.backend_config,
+            "load": self.load,
+            "auto_complete": self.completes,
+            "default_groups": self.library.default_groups,
+            "strategy": self.library.strategy.as_ref().map_or("".into(), |path| path.to_string_lossy()),
+        })
+    }
 }
 
 /// The configuration of the backend, as its library reads it. Every value is a string. `min-compute-capability` is that
 /// of a Triton without GPUs.
 fn backend_config(settings: &[(String, String)], completes: bool, directory: &str) -> String {
-    let mut all = vec![
-        ("auto-complete-config", truth(completes)),
-        ("backend-directory", directory),
-        ("default-max-batch-size", "4"),
-        ("min-compute-capability", "0.000000"),
-    ];
-    for (key, value) in settings {
-        match all.iter_mut().find(|(known, _)| known == key) {
-            // The server's own, whatever a user writes.
-            Some((known, _)) if matches!(*known, "auto-complete-config" | "backend-directory") => {}
-            Some((_, known)) => *known = value,
-            None => all.push((key, value)),
-        }
-    }
-    all.sort_unstable();
-    let mut json = JsonObject::default();
-    for (key, value) in all {
-        json.text(key, value);
-    }
-    format!(r#"{{"cmdline":{}}}"#, json.end())
+    let mut all = BTreeMap::from([("default-max-batch-size", "4"), ("min-compute-capability", "0.000000")]);
+    all.extend(settings.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    // The server's own, whatever a user writes.
+    all.insert("auto-complete-config", if completes { "true" } else { "false" });
+    all.insert("backend-directory", directory);
+    json!({ "cmdline": all }).to_string()
 }
 
 /// The policy of an instance, with its settings from `--host-policy`.
 fn policy(name: &str, all: &str) -> String {
-    let settings = Value::parse(all.as_bytes()).ok().and_then(|all| all.get(name));
-    let settings = settings.map_or("{}".into(), |settings| String::from_utf8_lossy(settings.text()));
-    let mut key = Vec::new();
-    write_string(&mut key, name.as_bytes());
-    let mut json = String::new();
-    let _ = write!(json, "{{{}:{settings}}}", String::from_utf8_lossy(&key));
-    json
+    let all: Value = serde_json::from_str(all).unwrap_or_default();
+    json!({ name: all.get(name).cloned().unwrap_or_else(|| json!({})) }).to_string()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::abi::attributes::BufferAttributes;
 use crate::abi::c_text;
+use crate::abi::exports::{Lent, Out};
 use crate::abi::instance::Instance;
 use crate::bytes::AlignedBytes;
 use crate::segments::{Allocated, Segments};
@@ -31,6 +32,22 @@ enum Buffer {
     Block(Allocated),
 }
 
+impl Buffer {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Small(bytes) => bytes.len() as u64,
+            Self::Block(block) => block.block().bytes,
+        }
+    }
+
+    fn to_vec(&self) -> Vec<u8> {
+        match self {
+            Self::Small(bytes) => bytes.to_vec(),
+            Self::Block(block) => block.bytes().to_vec(),
+        }
+    }
+}
+
 impl Output {
     pub(crate) fn new(instance: &Arc<Instance>, name: &str, datatype: u32, shape: Vec<i64>) -> Self {
         let attributes = BufferAttributes::cpu(0);
@@ -42,20 +59,19 @@ impl Output {
         &self.name
     }
 
-    pub(crate) fn datatype(&self) -> u32 {
-        self.datatype
-    }
-
-    pub(crate) fn shape(&self) -> &[i64] {
-        &self.shape
+    /// Gives datatype and shape to a library.
+    pub(crate) fn put_type(&self, datatype: &Out<u32>, shape: &Out<Lent<i64>>, dim_count: &Out<u64>) {
+        datatype.put(self.datatype);
+        shape.put(self.shape.as_ptr());
+        dim_count.put(self.shape.len() as u64);
     }
 
     pub(crate) fn name(&self) -> &str {
         self.name.to_str().unwrap_or_default()
     }
 
-    /// Allocates the buffer and returns its address.
-    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<*mut u8> {
+    /// Allocates the buffer, which begins with these contents, as many as it has room for. Returns its address.
+    pub(crate) fn allocate(&mut self, bytes: u64, contents: &[u8]) -> Result<*mut u8> {
         let size = usize::try_from(bytes).map_err(|_| Error::unavailable("an output is too large"))?;
         let mut buffer = if bytes <= INLINE_BYTES_MAX {
             Buffer::Small(AlignedBytes::zeros(size))
@@ -63,8 +79,16 @@ impl Output {
             Buffer::Block(self.instance.link.segments.allocate(size)?)
         };
         let pointer = match &mut buffer {
-            Buffer::Small(bytes) => bytes.pointer_mut(),
-            Buffer::Block(block) => block.pointer(),
+            Buffer::Small(bytes) => {
+                bytes.fill(contents);
+                bytes.pointer_mut()
+            }
+            Buffer::Block(block) => {
+                let bytes = block.bytes_mut();
+                let count = contents.len().min(bytes.len());
+                bytes[..count].copy_from_slice(&contents[..count]);
+                block.pointer()
+            }
         };
         self.buffer = Some(buffer);
         self.attributes = BufferAttributes::cpu(size);
@@ -77,17 +101,9 @@ impl Output {
 
     /// A copy with the same contents; `None` without a buffer, or without memory.
     pub(crate) fn copy(&self) -> Option<Self> {
-        let mut bytes = Vec::new();
-        match self.buffer.as_ref()? {
-            Buffer::Small(small) => small.write(&mut bytes),
-            Buffer::Block(block) => bytes = block.to_vec(),
-        }
+        let bytes = self.buffer.as_ref()?.to_vec();
         let mut copy = Self::new(&self.instance, self.name(), self.datatype, self.shape.clone());
-        copy.allocate(bytes.len() as u64).ok()?;
-        match copy.buffer.as_mut()? {
-            Buffer::Small(small) => *small = AlignedBytes::of(&bytes),
-            Buffer::Block(block) => block.fill(&bytes),
-        }
+        copy.allocate(bytes.len() as u64, &bytes).ok()?;
         Some(copy)
     }
 
@@ -95,22 +111,12 @@ impl Output {
         self.buffer.is_some()
     }
 
-    fn bytes(&self) -> u64 {
-        match &self.buffer {
-            Some(Buffer::Small(bytes)) => bytes.len() as u64,
-            Some(Buffer::Block(block)) => block.block().bytes,
-            None => 0,
-        }
-    }
-
     /// Why the output cannot be sent: Triton passes such outputs on to a front end, which refuses them or ends.
     pub(crate) fn check(&self) -> Result<DataType> {
         let name = self.name();
         let datatype = u8::try_from(self.datatype).ok().and_then(|number| DataType::from_number(number.into()));
         let datatype = datatype.ok_or_else(|| Error::internal(format!("output '{name}' has no valid datatype")))?;
-        if self.buffer.is_none() {
-            return Err(Error::internal("response output count mismatch"));
-        }
+        let buffer = self.buffer.as_ref().ok_or_else(|| Error::internal("response output count mismatch"))?;
         let mismatch = || {
             Error::internal(format!(
                 "Failed to write 'data' field: output tensor shape does not match size of output for '{name}'"
@@ -119,14 +125,8 @@ impl Output {
         let elements = tensor::element_count(&self.shape).filter(|_| self.shape.len() as u64 <= RANK_MAX);
         let elements = elements.ok_or_else(mismatch)?;
         if datatype == DataType::Bytes {
-            let mut copy = Vec::new();
-            match &self.buffer {
-                Some(Buffer::Small(bytes)) => bytes.write(&mut copy),
-                Some(Buffer::Block(block)) => copy = block.to_vec(),
-                None => {}
-            }
-            frames::check_strings(&copy, elements).map_err(|_| mismatch())?;
-        } else if datatype.byte_size().and_then(|size| (elements as u64).checked_mul(size as u64)) != Some(self.bytes())
+            frames::check_strings(&buffer.to_vec(), elements).map_err(|_| mismatch())?;
+        } else if datatype.byte_size().and_then(|size| (elements as u64).checked_mul(size as u64)) != Some(buffer.len())
         {
             return Err(mismatch());
         }
@@ -254,14 +254,14 @@ impl Answer {
             let block = match buffer {
                 Some(Buffer::Block(block)) => Some(block),
                 Some(Buffer::Small(bytes)) => {
-                    bytes.write(&mut inline);
+                    inline = bytes.to_vec();
                     if inline.len() <= *room {
                         *room -= inline.len();
                         None
                     } else {
                         match segments.allocate(inline.len()) {
                             Ok(mut block) => {
-                                block.fill(&inline);
+                                block.bytes_mut().copy_from_slice(&inline);
                                 Some(block)
                             }
                             Err(error) => {

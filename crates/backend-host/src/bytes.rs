@@ -22,10 +22,16 @@ impl AlignedBytes {
     /// A copy.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let mut copy = Self::zeros(bytes.len());
-        for (line, part) in copy.lines.iter_mut().zip(bytes.chunks(ALIGNMENT)) {
+        copy.fill(bytes);
+        copy
+    }
+
+    /// Copies bytes to its beginning, as many as it has room for.
+    pub(crate) fn fill(&mut self, from: &[u8]) {
+        let from = from.get(..self.len).unwrap_or(from);
+        for (line, part) in self.lines.iter_mut().zip(from.chunks(ALIGNMENT)) {
             line.0[..part.len()].copy_from_slice(part);
         }
-        copy
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -40,13 +46,10 @@ impl AlignedBytes {
         self.lines.as_mut_ptr().cast()
     }
 
-    /// Appends the bytes to `to`.
-    pub(crate) fn write(&self, to: &mut Vec<u8>) {
-        let mut left = self.len;
-        for line in &self.lines {
-            let part = left.min(ALIGNMENT);
-            to.extend_from_slice(&line.0[..part]);
-            left -= part;
-        }
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.lines.len() * ALIGNMENT);
+        self.lines.iter().for_each(|line| copy.extend_from_slice(&line.0));
+        copy.truncate(self.len);
+        copy
     }
 }

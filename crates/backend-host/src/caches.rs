@@ -3,12 +3,8 @@
 //!
 //! The messages are those of `frames::cache`.
 
-#![allow(unsafe_code)] // functions of a library
-
-use crate::abi::Err;
 use crate::abi::cache::{CacheAllocator, CacheEntry};
-use crate::abi::error::ServerError;
-use crate::library::Opened;
+use crate::library::{Address, Opened, Start, entry_points};
 use frames::cache::{CacheOperation, CacheRequest, CacheStatus, read_request, write_answer};
 use std::ffi::{CString, c_char, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,60 +21,59 @@ const THREADS: usize = 4;
 /// Requests that wait for one thread; the reader waits for more.
 const WAITING_MAX: usize = 1024;
 
-type Operate = unsafe extern "C" fn(*mut c_void, *const c_char, *mut CacheEntry, *mut CacheAllocator) -> Err;
-
-/// A cache that is initialized.
-struct RunningCache {
-    cache: *mut c_void,
-    finalize: unsafe extern "C" fn(*mut c_void) -> Err,
-    look_up: Operate,
-    insert: Operate,
+entry_points! {
+    /// The functions of a cache.
+    struct CacheLibrary {
+        Required TRITONCACHE_CacheInitialize initialize(cache: &mut *mut c_void, config: Start<'_, c_char>);
+        Required TRITONCACHE_CacheFinalize finalize(cache: *mut c_void);
+        Required TRITONCACHE_CacheLookup look_up(
+            cache: *mut c_void,
+            key: Start<'_, c_char>,
+            entry: &mut CacheEntry,
+            allocator: &mut CacheAllocator,
+        );
+        Required TRITONCACHE_CacheInsert insert(
+            cache: *mut c_void,
+            key: Start<'_, c_char>,
+            entry: &mut CacheEntry,
+            allocator: &mut CacheAllocator,
+        );
+    }
 }
 
-// SAFETY: the C API lets a server call a cache on any thread, and on several at a time.
-unsafe impl Send for RunningCache {}
-// SAFETY: as above.
-unsafe impl Sync for RunningCache {}
-
-type Initialize = unsafe extern "C" fn(*mut *mut c_void, *const c_char) -> Err;
+/// A cache that is initialized. Its functions are called on several threads at a time.
+struct RunningCache {
+    library: CacheLibrary,
+    cache: Address<c_void>,
+}
 
 impl RunningCache {
     fn new(path: &Path, config: Vec<u8>) -> Result<Self> {
-        let library = Opened::new(path)?;
-        // SAFETY: types of Triton's API.
-        let (initialize, mut this) = unsafe {
-            let initialize: Initialize = library.required(c"TRITONCACHE_CacheInitialize")?;
-            let finalize = library.required(c"TRITONCACHE_CacheFinalize")?;
-            let look_up = library.required(c"TRITONCACHE_CacheLookup")?;
-            let insert = library.required(c"TRITONCACHE_CacheInsert")?;
-            (initialize, Self { cache: null_mut(), finalize, look_up, insert })
-        };
+        let library = CacheLibrary::of(&Opened::new(path)?)?;
         let config = CString::new(config).map_err(|_| Error::invalid("the cache's configuration has a NUL"))?;
-        // SAFETY: our own variable and a NUL-terminated text.
-        let error = unsafe { ServerError::take(initialize(&raw mut this.cache, config.as_ptr())) };
-        match error {
-            Some(error) => Err(error),
-            None if this.cache.is_null() => Err(Error::internal("Failed to initialize cache implementation")),
-            None => Ok(this),
+        let mut cache = null_mut();
+        library.initialize(&mut cache, config.as_c_str().into())?;
+        if cache.is_null() {
+            return Err(Error::internal("Failed to initialize cache implementation"));
         }
+        Ok(Self { library, cache: Address(cache) })
     }
 
     /// Runs an operation. Returns what was found.
     fn run(&self, request: CacheRequest) -> Result<Vec<u8>> {
         let CacheRequest { operation, key, contents, .. } = request;
         let key = CString::new(key).map_err(|_| Error::invalid("a key has a NUL"))?;
-        let (operate, mut entry, mut allocator) = if operation == CacheOperation::Insert {
-            (self.insert, CacheEntry::of(contents.len()), CacheAllocator::Stored(contents))
-        } else {
-            (self.look_up, CacheEntry::default(), CacheAllocator::Found(None))
-        };
-        // SAFETY: objects that live for the time of the call.
-        let error = unsafe { ServerError::take(operate(self.cache, key.as_ptr(), &raw mut entry, &raw mut allocator)) };
-        match (error, allocator) {
-            (Some(error), _) => Err(error),
-            (None, CacheAllocator::Found(None)) => Err(Error::not_found("the cache copied nothing")),
-            (None, CacheAllocator::Found(Some(found))) => Ok(found),
-            (None, CacheAllocator::Stored(_)) => Ok(Vec::new()),
+        let (cache, key) = (self.cache.0, key.as_c_str().into());
+        if operation == CacheOperation::Insert {
+            let mut entry = CacheEntry::of(contents.len());
+            self.library.insert(cache, key, &mut entry, &mut CacheAllocator::Stored(contents))?;
+            return Ok(Vec::new());
+        }
+        let mut allocator = CacheAllocator::Found(None);
+        self.library.look_up(cache, key, &mut CacheEntry::default(), &mut allocator)?;
+        match allocator {
+            CacheAllocator::Found(Some(found)) => Ok(found),
+            _ => Err(Error::not_found("the cache copied nothing")),
         }
     }
 }
@@ -140,8 +135,7 @@ pub(crate) fn serve(path: &Path, server: UnixStream) -> io::Result<()> {
     for thread in threads {
         let _ = thread.join();
     }
-    // SAFETY: the cache lives, and nothing uses it any more.
-    if let Some(error) = unsafe { ServerError::take((cache.finalize)(cache.cache)) } {
+    if let Err(error) = cache.library.finalize(cache.cache.0) {
         eprintln!("failed to finalize a cache: {}", error.message());
     }
     Ok(())

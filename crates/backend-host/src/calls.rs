@@ -42,18 +42,10 @@ enum OutputBytes {
 }
 
 impl CallOutput {
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.contents {
-            OutputBytes::Copied(bytes) => bytes.len(),
-            OutputBytes::Lies(view) => view.bytes() as usize,
-        }
-    }
-
-    /// The first of its bytes.
-    pub(crate) fn pointer(&self) -> *const u8 {
-        match &self.contents {
-            OutputBytes::Copied(bytes) => bytes.as_ptr(),
-            OutputBytes::Lies(view) => view.pointer(),
+            OutputBytes::Copied(bytes) => bytes,
+            OutputBytes::Lies(view) => view.bytes(),
         }
     }
 }
@@ -206,8 +198,7 @@ fn submit(job: CallbackJob) {
     SUBMITTED.notify_one();
     if is_short && let Err(error) = std::thread::Builder::new().name("callbacks".into()).spawn(serve) {
         // The threads that there are take it as soon as one is idle.
-        let text = format!("no thread for callbacks: {error}");
-        crate::abi::log::send(frames::generated::LogLevel::Error, file!(), line!(), &text);
+        crate::abi::log::error(&format!("no thread for callbacks: {error}"));
     }
 }
 

@@ -3,7 +3,8 @@
 //! Triton parses the text as `inference.ModelConfig` and takes over five members; reading the configuration again gives
 //! all defaults. Here the members are filled from templates, so that a library finds what it expects in either.
 
-use protocol::json::{Value, write_string};
+use crate::json;
+use serde_json::{Map, Value, json};
 use tensor::{DataType, Error, Result};
 
 /// Members that are taken over, with their value if the new configuration has none; without one they are left out.
@@ -51,43 +52,24 @@ const DYNAMIC: &[(&str, &str)] = &[
 /// # Errors
 /// If `new` is no configuration.
 pub(crate) fn merge(current: &str, new: &str) -> Result<String> {
-    let current = Value::parse(current.as_bytes())?;
-    let new = Value::parse(new.as_bytes()).map_err(|error| Error::internal(error.message().to_owned()))?;
-    check(current, new)?;
-    let mut json = vec![b'{'];
-    let mut taken = [false; TAKEN.len()];
-    for member in current.members()? {
-        let (key, value) = member;
-        let key = String::from_utf8_lossy(&key.decode()).into_owned();
-        match TAKEN.iter().position(|(name, _)| *name == key) {
-            Some(at) => {
-                taken[at] = true;
-                write(&mut json, new, at)?;
-            }
-            None => put(&mut json, &key, value.text()),
-        }
+    let mut config: Map<String, Value> = json::read(current)?;
+    let new: Value = serde_json::from_str(new).map_err(|error| Error::internal(error.to_string()))?;
+    let new = new.as_object().ok_or_else(|| Error::invalid("a model configuration is a JSON object"))?;
+    // As the parser of protobuf does.
+    let is_known =
+        |key: &str| config.keys().map(String::as_str).chain(OTHERS).any(|name| name == key || camel(name) == key);
+    if let Some(key) = new.keys().find(|key| !is_known(key)) {
+        return Err(Error::invalid(format!("{key}: Cannot find field.")));
     }
-    for at in (0..TAKEN.len()).filter(|at| !taken[*at]) {
-        write(&mut json, new, at)?;
+    for (name, default) in TAKEN {
+        config.remove(name);
+        let value = match get(new, name) {
+            Some(value) => Some(taken(name, value, new)?),
+            None => serde_json::from_str(default).ok(),
+        };
+        config.extend(value.map(|value| (name.to_owned(), value)));
     }
-    json.push(b'}');
-    String::from_utf8(json).map_err(|_| Error::internal("a model configuration is not UTF-8"))
-}
-
-/// Checks the names of all members, as the parser of protobuf does.
-fn check(current: Value<'_>, new: Value<'_>) -> Result<()> {
-    if !new.is_object() {
-        return Err(Error::invalid("a model configuration is a JSON object"));
-    }
-    for (key, _) in new.members()? {
-        let key = String::from_utf8_lossy(&key.decode()).into_owned();
-        let is_known = |name: &str| name == key || camel(name) == key;
-        let mut known = current.members()?.map(|(name, _)| String::from_utf8_lossy(&name.decode()).into_owned());
-        if !known.any(|name| is_known(&name)) && !OTHERS.iter().any(|name| is_known(name)) {
-            return Err(Error::invalid(format!("{key}: Cannot find field.")));
-        }
-    }
-    Ok(())
+    Ok(json::text(&config))
 }
 
 /// Members that a configuration may have besides those that are always printed.
@@ -120,113 +102,86 @@ fn camel(name: &str) -> String {
     camel
 }
 
-fn put(json: &mut Vec<u8>, key: &str, value: &[u8]) {
-    if json.last() != Some(&b'{') {
-        json.push(b',');
+/// A member of `new` with its defaults.
+fn taken(name: &str, value: &Value, new: &Map<String, Value>) -> Result<Value> {
+    let list = |template: &[(&str, &str)]| -> Result<Value> {
+        let elements = value.as_array().ok_or_else(|| Error::invalid(format!("{name} is no list")))?;
+        elements.iter().map(|element| filled(element, template)).collect()
+    };
+    match name {
+        "max_batch_size" => number(value).map(Value::from),
+        "input" => list(INPUT),
+        "output" => list(OUTPUT),
+        "dynamic_batching" => preferred(filled(value, DYNAMIC)?, new),
+        "model_transaction_policy" => filled(value, &[("decoupled", "false")]),
+        _ => match value.get("oldest") {
+            Some(oldest) => {
+                let mut value = value.clone();
+                value["oldest"] = preferred(oldest.clone(), new)?;
+                Ok(value)
+            }
+            None => Ok(value.clone()),
+        },
     }
-    write_string(json, key.as_bytes());
-    json.push(b':');
-    json.extend_from_slice(value);
-}
-
-/// Writes a member of `new` with its defaults.
-fn write(json: &mut Vec<u8>, new: Value<'_>, at: usize) -> Result<()> {
-    let (name, default) = TAKEN[at];
-    let Some(value) = get(new, name) else {
-        if !default.is_empty() {
-            put(json, name, default.as_bytes());
-        }
-        return Ok(());
-    };
-    let text = match name {
-        "max_batch_size" => number(value)?,
-        "input" => list(value, INPUT)?,
-        "output" => list(value, OUTPUT)?,
-        "dynamic_batching" => preferred(&filled(value, DYNAMIC)?, new)?,
-        "model_transaction_policy" => filled(value, &[("decoupled", "false")])?,
-        _ => preferred(&String::from_utf8_lossy(value.text()), new)?,
-    };
-    put(json, name, text.as_bytes());
-    Ok(())
 }
 
 /// A batcher of `new` in which empty preferred sizes are the largest batch, as everywhere in Triton.
-fn preferred(batcher: &str, new: Value<'_>) -> Result<String> {
-    let most = get(new, "max_batch_size").map(number).transpose()?.filter(|most| most != "0").unwrap_or_default();
-    Ok(batcher.replacen(r#""preferred_batch_size":[]"#, &format!(r#""preferred_batch_size":[{most}]"#), 1))
+fn preferred(mut batcher: Value, new: &Map<String, Value>) -> Result<Value> {
+    let most = get(new, "max_batch_size").map(number).transpose()?.filter(|most| *most != 0);
+    if let (Some(most), Some(sizes)) = (most, batcher.get_mut("preferred_batch_size"))
+        && sizes.as_array().is_some_and(Vec::is_empty)
+    {
+        *sizes = json!([most]);
+    }
+    Ok(batcher)
 }
 
 /// A member by its name in the protocol, or in camel case, which JSON of protobuf may have.
-fn get<'a>(of: Value<'a>, name: &str) -> Option<Value<'a>> {
+fn get<'a>(of: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     of.get(name).or_else(|| of.get(&camel(name)))
 }
 
 /// An int32, which JSON of protobuf may have as a text.
-fn number(value: Value<'_>) -> Result<String> {
-    let text = if value.is_string() { value.as_string()? } else { value.as_i64()?.to_string() };
-    let number: i32 = text
-        .parse()
-        .map_err(|_| Error::invalid(format!("(max_batch_size): invalid value \"{text}\" for type TYPE_INT32")))?;
-    Ok(number.to_string())
+fn number(value: &Value) -> Result<i32> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let invalid = |_| Error::invalid(format!("(max_batch_size): invalid value \"{text}\" for type TYPE_INT32"));
+    text.parse().map_err(invalid)
 }
 
-fn list(value: Value<'_>, template: &[(&str, &str)]) -> Result<String> {
-    let mut json = String::from("[");
-    for element in value.elements()? {
-        if json.len() > 1 {
-            json.push(',');
-        }
-        json.push_str(&filled(element, template)?);
-    }
-    json.push(']');
-    Ok(json)
-}
-
-/// The members of an object that its template knows, in the template's order.
-fn filled(value: Value<'_>, template: &[(&str, &str)]) -> Result<String> {
-    if !value.is_object() {
-        return Err(Error::invalid("a model configuration has a value where an object belongs"));
-    }
-    let mut json = vec![b'{'];
+/// The members of an object that its template knows.
+fn filled(value: &Value, template: &[(&str, &str)]) -> Result<Value> {
+    let object = value.as_object();
+    let object = object.ok_or_else(|| Error::invalid("a model configuration has a value where an object belongs"))?;
+    let mut all = Map::new();
     for (name, default) in template {
-        match get(value, name) {
-            Some(found) if *name == "dims" => put(&mut json, name, dims(found)?.as_bytes()),
-            Some(found) if *name == "data_type" => {
-                check_datatype(found)?;
-                put(&mut json, name, found.text());
-            }
-            Some(found) => put(&mut json, name, found.text()),
-            None if default.is_empty() => {}
-            None => put(&mut json, name, default.as_bytes()),
-        }
+        let value = match get(object, name) {
+            Some(found) if *name == "dims" => Some(dims(found)?),
+            Some(found) if *name == "data_type" => Some(datatype(found)?),
+            Some(found) => Some(found.clone()),
+            None => serde_json::from_str(default).ok(),
+        };
+        all.extend(value.map(|value| ((*name).to_owned(), value)));
     }
-    json.push(b'}');
-    String::from_utf8(json).map_err(|_| Error::internal("a model configuration is not UTF-8"))
+    Ok(all.into())
 }
 
-fn check_datatype(value: Value<'_>) -> Result<()> {
-    let name = value.as_string()?;
+fn datatype(value: &Value) -> Result<Value> {
+    let name = value.as_str().unwrap_or_default();
     let known = name.strip_prefix("TYPE_").is_some_and(|name| {
         matches!(name, "STRING" | "INVALID") || (name != "BYTES" && DataType::from_name(name).is_some())
     });
-    if known {
-        Ok(())
-    } else {
-        Err(Error::invalid(format!("(data_type): invalid value \"{name}\" for type TYPE_ENUM")))
-    }
+    let invalid = || Error::invalid(format!("(data_type): invalid value \"{name}\" for type TYPE_ENUM"));
+    known.then(|| value.clone()).ok_or_else(invalid)
 }
 
 /// Dimensions as numbers: JSON of protobuf has int64 as texts.
-fn dims(value: Value<'_>) -> Result<String> {
-    let one = |dim: Value<'_>| {
-        if !dim.is_string() {
-            return dim.as_i64();
-        }
-        let text = dim.as_string()?;
-        text.parse::<i64>().map_err(|_| Error::invalid(format!("dimension '{text}' is no number")))
+fn dims(value: &Value) -> Result<Value> {
+    let one = |dim: &Value| {
+        let number = dim.as_i64().or_else(|| dim.as_str()?.parse().ok());
+        number.map(Value::from).ok_or_else(|| Error::invalid(format!("dimension '{dim}' is no number")))
     };
-    let all: Vec<i64> = value.elements()?.map(one).collect::<Result<_>>()?;
-    Ok(format!("{all:?}").replace(' ', ""))
+    let all = value.as_array().ok_or_else(|| Error::invalid("dims is no list"))?;
+    all.iter().map(one).collect()
 }
 
 #[cfg(test)]
@@ -244,27 +199,33 @@ mod tests {
                "dynamic_batching":{},"parameters":{"a":{}}}"#,
         );
         let merged = merged.expect("merged");
-        assert!(
-            merged.starts_with(r#"{"name":"m","backend":"b","max_batch_size":8,"input":[{"name":"X","#),
-            "{merged}"
-        );
-        let kept = r#""dims":[2,-1],"is_shape_tensor":false,"allow_ragged_batch":false,"optional":false"#;
-        let filled = r#""dynamic_batching":{"preferred_batch_size":[8],"max_queue_delay_microseconds":0,"#;
-        for part in [kept, filled, r#""output":[],"parameters":{}"#] {
-            assert!(merged.contains(part), "{part} in {merged}");
-        }
-        assert!(!merged.contains("model_transaction_policy"), "{merged}");
-        let sequences = r#""sequence_batching":{"oldest":{"preferred_batch_size":[]}}"#;
-        for (most, expected) in [(0, "[]"), (8, "[8]")] {
-            let merged = merge(CURRENT, &format!(r#"{{"max_batch_size":{most},{sequences}}}"#)).expect("merged");
-            assert!(merged.contains(&sequences.replace("[]", expected)), "{merged}");
+        let merged: Value = json::read(&merged).expect("JSON");
+        let input = json!({
+            "name": "X", "data_type": "TYPE_FP32", "format": "FORMAT_NONE", "dims": [2, -1], "is_shape_tensor": false,
+            "allow_ragged_batch": false, "optional": false, "is_non_linear_format_io": false,
+        });
+        let dynamic = json!({
+            "preferred_batch_size": [8], "max_queue_delay_microseconds": 0, "preserve_ordering": false,
+            "priority_levels": 0, "default_priority_level": 0, "priority_queue_policy": {},
+        });
+        let expected = json!({
+            "name": "m", "backend": "b", "max_batch_size": 8, "input": [input], "output": [], "parameters": {},
+            "dynamic_batching": dynamic,
+        });
+        assert_eq!(merged, expected);
+        for (most, expected) in [(0, json!([])), (8, json!([8]))] {
+            let new =
+                json!({ "max_batch_size": most, "sequence_batching": { "oldest": { "preferred_batch_size": [] } } });
+            let merged: Value = json::read(&merge(CURRENT, &new.to_string()).expect("merged")).expect("JSON");
+            assert_eq!(merged["sequence_batching"]["oldest"]["preferred_batch_size"], expected);
         }
     }
 
     #[test]
     fn a_configuration_without_inputs_empties_them_and_garbage_is_refused() {
         let merged = merge(CURRENT, "{}").expect("merged");
-        assert!(merged.contains(r#""input":[],"output":[]"#), "{merged}");
+        let merged: Value = json::read(&merged).expect("JSON");
+        assert_eq!((&merged["input"], &merged["output"]), (&json!([]), &json!([])));
         for bad in [
             "[]",
             "",

@@ -1,20 +1,19 @@
 //! Serves one connection: its LOAD, its batches, and what comes on its side socket.
 
-#![allow(unsafe_code)] // calls of the library, requests that it is given
+#![allow(unsafe_code)] // requests that a library is given
 
-use crate::abi::error::ServerError;
 use crate::abi::instance::Instance;
 use crate::abi::request::Request;
 use crate::answer::Answer;
-use crate::library::call;
+use crate::library::Start;
 use crate::link::{Link, Way};
 use crate::models::Role;
-use crate::receive::Incoming;
+use crate::receive::{Handed, Incoming};
 use crate::segments::{Allocated, Flags, Segments};
 use crate::ticket::{Ticket, too_long, work_for, work_is_done};
 use frames::generated::{Frame, INLINE_BYTES_MAX, ResultHead};
 use frames::{ExecuteRef, InstanceId, ToRunner, is_ready_result, read_request, write};
-use protocol::json::write_string;
+use serde_json::{Value, json};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -30,19 +29,37 @@ pub(crate) struct Descriptors {
     pub(crate) flags: OwnedFd,
 }
 
-impl Descriptors {
-    /// How many there are.
-    pub(crate) const COUNT: u8 = 5;
+/// What comes over a socket that hands over connections.
+pub(crate) enum Received {
+    Connection(Descriptors),
+    /// Why there is none.
+    Text(String),
+    End,
+}
 
-    /// Descriptors in the order of their numbers; `None` if some are missing.
-    pub(crate) fn of(all: Vec<OwnedFd>) -> Option<Self> {
-        let [work, side, requests, responses, flags] = <[OwnedFd; Self::COUNT as usize]>::try_from(all).ok()?;
-        Some(Self { work, side, requests, responses, flags })
+impl Descriptors {
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// The system's, or that descriptors are missing.
+    pub(crate) fn receive(control: &mut Incoming) -> io::Result<Received> {
+        let mut all = Vec::new();
+        while all.len() < 5 {
+            match control.handed(all.len() as u8)? {
+                Handed::Descriptor(descriptor) => all.push(descriptor),
+                Handed::Text(text) => return Ok(Received::Text(text)),
+                Handed::End if all.is_empty() => return Ok(Received::End),
+                Handed::End => break,
+            }
+        }
+        let all = <[OwnedFd; 5]>::try_from(all).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let [work, side, requests, responses, flags] = all;
+        Ok(Received::Connection(Self { work, side, requests, responses, flags }))
     }
 }
 
 /// Makes what a LOAD asks for, and the members of READY.
-pub(crate) type Loader = fn(&str, &Arc<Link>) -> tensor::Result<(Role, String)>;
+pub(crate) type Loader = fn(&str, &Arc<Link>) -> tensor::Result<(Role, Value)>;
 
 /// Serves a connection on threads of its own.
 ///
@@ -91,22 +108,21 @@ fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served, load: Lo
         let (header, body) = incoming.frame()?;
         match read_request(&header, &body).map_err(|breach| io::Error::other(breach.0))? {
             ToRunner::Load(text) => {
-                let is_loaded = match load(text, link) {
-                    Ok((role, members)) => {
-                        if let Ok(mut served) = served.lock() {
-                            *served = Some(role);
-                        }
-                        ready(link, &members);
-                        true
-                    }
+                let (role, mut ready) = match load(text, link) {
+                    Ok(loaded) => loaded,
                     Err(error) => {
-                        failed(link, &error);
-                        false
+                        let (text, code) = (error.message(), error.code().constant());
+                        let failed = json!({ "text": text, "source": null, "missing": null, "code": code });
+                        send_json(link, Frame::Failed, &failed);
+                        return Ok(());
                     }
                 };
-                if !is_loaded {
-                    return Ok(());
+                if let Ok(mut served) = served.lock() {
+                    *served = Some(role);
                 }
+                ready["runner"] = concat!("backend host ", env!("CARGO_PKG_VERSION")).into();
+                ready["pid"] = std::process::id().into();
+                send_json(link, Frame::Ready, &ready);
             }
             ToRunner::Execute(batch) => {
                 let instance = instance_of(served).ok_or_else(|| io::Error::other("a batch for no instance"))?;
@@ -120,24 +136,10 @@ fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served, load: Lo
     }
 }
 
-fn ready(link: &Link, members: &str) {
-    let version = env!("CARGO_PKG_VERSION");
-    let pid = std::process::id();
-    let json = format!(r#"{{"runner":"backend host {version}","pid":{pid}{members}}}"#);
+/// Answers LOAD.
+fn send_json(link: &Link, kind: Frame, object: &Value) {
     let mut frame = Vec::new();
-    if write::json(&mut frame, InstanceId::ONLY, Frame::Ready, &json).is_ok() {
-        link.send(Way::Work, &frame);
-    }
-}
-
-fn failed(link: &Link, error: &Error) {
-    let mut json = br#"{"text":"#.to_vec();
-    write_string(&mut json, error.message().as_bytes());
-    json.extend_from_slice(br#","source":null,"missing":null,"code":"#);
-    write_string(&mut json, error.code().constant().as_bytes());
-    json.push(b'}');
-    let mut frame = Vec::new();
-    if write::json(&mut frame, InstanceId::ONLY, Frame::Failed, &String::from_utf8_lossy(&json)).is_ok() {
+    if write::json(&mut frame, InstanceId::ONLY, kind, &object.to_string()).is_ok() {
         link.send(Way::Work, &frame);
     }
 }
@@ -154,15 +156,11 @@ fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
         let made = Request::new(ticket, request);
         let made = if is_over { made.and(Err(Error::cancelled(""))) } else { made };
         errors.push(made.as_ref().err().cloned());
-        requests.extend(made.map(|request| (at, Box::into_raw(Box::new(request)))));
+        requests.extend(made.map(|request| (at, Box::new(request))));
     }
     work_for(&tickets);
-    for (requests, error) in run(instance, &requests) {
-        for (at, request) in requests {
-            // SAFETY: after an error the requests are still ours.
-            drop(unsafe { Box::from_raw(*request) });
-            errors[*at] = Some(error.clone());
-        }
+    for (at, error) in run(instance, requests) {
+        errors[at] = Some(error);
     }
     let mut frame = work_is_done();
     let answers: Vec<_> = tickets.iter().zip(&errors).map(|(ticket, error)| ticket.result(error.as_ref())).collect();
@@ -195,32 +193,35 @@ fn execute(instance: &Arc<Instance>, batch: &ExecuteRef<'_>) {
     blocks.into_iter().for_each(Allocated::sent);
 }
 
-/// A request of a batch, by its index.
-type Indexed = (usize, *mut Request);
-
-/// Hands requests to the library, in the parts that a batching library makes of them. Returns the parts that it did not
-/// take, with its errors.
-fn run<'a>(instance: &Arc<Instance>, requests: &'a [Indexed]) -> Vec<(&'a [Indexed], Error)> {
-    let all: Vec<_> = requests.iter().map(|(_, request)| request.cast()).collect();
-    let parts = instance.model.strategy().map_or_else(|| vec![all.len()], |strategy| strategy.divide(&all));
-    let Some(execute) = instance.model.backend.library.execute else {
-        let (joined, others) = requests.split_at(parts.first().map_or(0, |count| *count).min(requests.len()));
-        for (_, request) in joined {
-            // SAFETY: the request is ours: no library executes it.
-            let request = unsafe { Box::from_raw(*request) };
-            request.ticket.answer(Answer::response(String::new(), Vec::new()).ended());
+/// Hands requests, with their indexes, to the library, in the parts that a batching library makes of them. Returns the
+/// indexes of those that it did not take, with its errors.
+fn run(instance: &Arc<Instance>, requests: Vec<(usize, Box<Request>)>) -> Vec<(usize, Error)> {
+    let (model, mut refused) = (&instance.model, Vec::new());
+    let all = requests.iter().map(|(_, request)| &**request);
+    let parts = model.strategy().map_or_else(|| vec![requests.len()], |strategy| strategy.divide(all));
+    let is_executed = model.backend.library.execute.is_some();
+    let mut rest = requests.into_iter();
+    for (number, count) in parts.into_iter().enumerate() {
+        let (indexes, part): (Vec<usize>, Vec<_>) = rest.by_ref().take(count).unzip();
+        if part.is_empty() {
+            continue;
         }
-        return vec![(others, Error::cancelled("it begins another batch"))];
-    };
-    let (mut rest, mut refused) = (requests, Vec::new());
-    for count in parts.into_iter().filter(|count| *count > 0) {
-        let (part, behind) = rest.split_at(count.min(rest.len()));
-        rest = behind;
-        let mut array: Vec<_> = part.iter().map(|(_, request)| request.cast()).collect();
-        // SAFETY: the array lives for the time of the call. The requests belong to the library if it returns success.
-        let error =
-            unsafe { ServerError::take(execute(Arc::as_ptr(instance).cast(), array.as_mut_ptr(), array.len() as u32)) };
-        refused.extend(error.map(|error| (part, error)));
+        if !is_executed {
+            match number {
+                0 => part.iter().for_each(|of| of.ticket.answer(Answer::response(String::new(), Vec::new()).ended())),
+                _ => refused.extend(indexes.into_iter().map(|at| (at, Error::cancelled("it begins another batch")))),
+            }
+            continue;
+        }
+        let mut array: Vec<_> = part.into_iter().map(|request| Box::into_raw(request).cast()).collect();
+        let count = array.len() as u32;
+        if let Err(error) = model.backend.library.execute((&**instance).into(), Start::from(&mut *array), count) {
+            for (at, request) in indexes.into_iter().zip(array) {
+                // SAFETY: made above, and after an error still ours.
+                drop(unsafe { Box::from_raw(request.cast::<Request>()) });
+                refused.push((at, error.clone()));
+            }
+        }
     }
     refused
 }
@@ -260,7 +261,7 @@ fn is_ready(link: &Arc<Link>, served: &Served, question: u64) {
         let asked = instance.as_ref().map(|instance| {
             // The library is not asked about an instance that it has finalized, and finalizes none while it is asked.
             let finalized = instance.finalized.read();
-            *finalized || link.run(|| call(instance.model.backend.library.instance_ready, &**instance)).is_ok()
+            *finalized || link.run(|| instance.model.backend.library.instance_ready((&**instance).into())).is_ok()
         });
         let mut frame = Vec::new();
         is_ready_result(&mut frame, InstanceId::ONLY, question, asked.unwrap_or(true));

@@ -1,18 +1,19 @@
 //! Descriptions of the versions that requests are made for.
 
-use crate::json::add_text;
 use crate::link::Link;
 use parking_lot::Mutex;
-use protocol::json::Value;
+use serde::Deserialize;
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::Result;
 
 /// A version of a model, as the server describes it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Described {
     pub(crate) version: i64,
+    #[serde(rename = "decoupled")]
     pub(crate) is_decoupled: bool,
     pub(crate) batches: bool,
     pub(crate) priority_levels: u64,
@@ -59,17 +60,6 @@ impl Described {
     /// # Errors
     /// NOT_FOUND or UNAVAILABLE, with the texts for requests to unknown models.
     pub(crate) fn ask(link: &Arc<Link>, model: &str, version: i64) -> Result<Self> {
-        let answer = link.ask("describe", |json| {
-            add_text(json, "model", model);
-            json.extend_from_slice(format!(r#","version":{version}"#).as_bytes());
-        })?;
-        let answer = Value::parse(answer.as_bytes())?;
-        Ok(Self {
-            version: answer.member("version")?.as_i64()?,
-            is_decoupled: answer.member("decoupled")?.as_bool()?,
-            batches: answer.member("batches")?.as_bool()?,
-            priority_levels: answer.member("priority_levels")?.as_u64()?,
-            default_priority: answer.member("default_priority")?.as_u64()?,
-        })
+        link.ask("describe", json!({ "model": model, "version": version }))
     }
 }

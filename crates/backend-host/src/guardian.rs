@@ -7,6 +7,7 @@
 //! Reads lines from descriptor 0: `+ID PID START` adds a runner, which leads session PID and began at START (of
 //! /proc/PID/stat); `-ID` removes it. When the server ends, in whatever way, the kernel closes that descriptor.
 
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{BufRead, Read, Write};
@@ -31,11 +32,6 @@ type Runners = HashMap<String, (i32, u64)>;
 
 /// Guards the runners of a server until it has ended.
 pub(crate) fn run(server: &str) {
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
-        // These signals are for the server, which takes its time to end.
-        // SAFETY: no handler.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
     let pid: i32 = server.split('-').next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
     let mut runners = Runners::new();
     for line in std::io::stdin().lock().lines() {
@@ -77,8 +73,7 @@ fn end_remains(server: &str, id: String, runners: &mut Runners) {
 fn has_ended(server: i32) -> bool {
     let until = Instant::now() + SERVER_TIME;
     loop {
-        // SAFETY: no argument.
-        if unsafe { libc::getppid() } != server {
+        if std::os::unix::process::parent_id().cast_signed() != server {
             return true;
         }
         if Instant::now() >= until {
@@ -143,24 +138,14 @@ fn sweep(leaders: &HashMap<i32, u64>, is_meant: impl Fn(&[u8]) -> bool) -> BTree
 
 /// Kills a process if it belongs; returns true if it did.
 fn kill(pid: i32, belongs: &impl Fn(i32) -> bool) -> bool {
-    if !belongs(pid) {
-        return false;
-    }
-    // SAFETY: numbers only.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if descriptor < 0 {
-        // On an old or restricted kernel. The pid could be reused between this check and the next line.
-        // SAFETY: numbers only.
-        return belongs(pid) && unsafe { libc::kill(pid, libc::SIGKILL) } == 0;
-    }
-    // Checked again: the pid may have been reused before the descriptor was opened.
-    let is_killed = belongs(pid)
-        // SAFETY: a descriptor that the kernel just gave us; no further information.
-        && unsafe {
-            let none = std::ptr::null::<libc::siginfo_t>();
-            libc::syscall(libc::SYS_pidfd_send_signal, descriptor, libc::SIGKILL, none, 0) == 0
-        };
-    // SAFETY: the descriptor is ours, and used no more.
-    unsafe { libc::close(descriptor as libc::c_int) };
-    is_killed
+    let Some(process) = Pid::from_raw(pid).filter(|_| belongs(pid)) else { return false };
+    let opened = pidfd_open(process, PidfdFlags::empty());
+    // Checked again: the pid may have been reused before the descriptor was opened. On an old or restricted kernel there
+    // is none, and the pid could be reused after the check.
+    belongs(pid)
+        && match opened {
+            Ok(descriptor) => pidfd_send_signal(descriptor, Signal::KILL),
+            Err(_) => kill_process(process, Signal::KILL),
+        }
+        .is_ok()
 }

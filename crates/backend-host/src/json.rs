@@ -1,31 +1,37 @@
-//! Members of JSON objects that go to the server.
+//! JSON that goes to the server and comes from it.
 
-use protocol::json::write_string;
+use serde::{Deserialize, Serialize};
+use tensor::{Code, Error, Result};
 
-/// Adds a member that is a text, after a comma.
-pub(crate) fn add_text(json: &mut Vec<u8>, name: &str, value: &str) {
-    json.push(b',');
-    pair(json, name, value);
+/// Reads a text.
+///
+/// # Errors
+/// INVALID_ARG with the place and the reason.
+pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| Error::invalid(format!("invalid JSON: {error}")))
 }
 
-/// Adds a member that is an object of texts, after a comma.
-pub(crate) fn add_texts<'a>(
-    json: &mut Vec<u8>,
-    name: &str,
-    members: impl IntoIterator<Item = (&'a String, &'a String)>,
-) {
-    json.push(b',');
-    write_string(json, name.as_bytes());
-    json.extend_from_slice(b":{");
-    for (at, (name, value)) in members.into_iter().enumerate() {
-        json.extend_from_slice(if at == 0 { b"" } else { b"," });
-        pair(json, name, value);
+/// Writes a value, whose maps have keys that are texts.
+pub(crate) fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// An error as JSON: the constant of its code, and its text.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct JsonError {
+    code: String,
+    message: String,
+}
+
+impl From<&Error> for JsonError {
+    fn from(error: &Error) -> Self {
+        Self { code: error.code().constant().to_owned(), message: error.message().to_owned() }
     }
-    json.push(b'}');
 }
 
-fn pair(json: &mut Vec<u8>, name: &str, value: &str) {
-    write_string(json, name.as_bytes());
-    json.push(b':');
-    write_string(json, value.as_bytes());
+impl From<JsonError> for Error {
+    fn from(error: JsonError) -> Self {
+        let code = Code::ALL.into_iter().find(|known| known.constant() == error.code).unwrap_or(Code::Internal);
+        Self::new(code, error.message)
+    }
 }

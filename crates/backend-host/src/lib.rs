@@ -32,7 +32,7 @@ mod strategy;
 mod testing;
 mod ticket;
 
-use connection::Descriptors;
+use connection::{Descriptors, Received};
 use frames::generated::FD_WORK;
 use receive::Incoming;
 use std::ffi::c_int;
@@ -62,9 +62,13 @@ pub extern "C" fn nereid_backend_host_main() -> c_int {
     }
     let mut control = Incoming::new(inherited(FD_WORK));
     let status = loop {
-        match next(&mut control).and_then(|of| of.map(|of| connection::serve(of, models::load).map(drop)).transpose()) {
-            Ok(Some(())) => {}
-            Ok(None) => break 0,
+        let served = Descriptors::receive(&mut control).and_then(|received| match received {
+            Received::Connection(of) => connection::serve(of, models::load).map(|_| true),
+            Received::Text(_) | Received::End => Ok(false),
+        });
+        match served {
+            Ok(true) => {}
+            Ok(false) => break 0,
             Err(error) => {
                 eprintln!("the host of a backend ends: {error}");
                 break 1;
@@ -73,14 +77,4 @@ pub extern "C" fn nereid_backend_host_main() -> c_int {
     };
     models::finalize();
     status
-}
-
-/// The next connection; `None` when the server has closed the socket.
-fn next(control: &mut Incoming) -> std::io::Result<Option<Descriptors>> {
-    let Some(work) = control.handed(0)? else { return Ok(None) };
-    let mut more = |number| {
-        let descriptor = control.handed(number)?;
-        descriptor.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof))
-    };
-    Ok(Some(Descriptors { work, side: more(1)?, requests: more(2)?, responses: more(3)?, flags: more(4)? }))
 }

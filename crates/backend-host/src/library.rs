@@ -1,44 +1,146 @@
-//! A library of a user: its file, and the functions that it exports.
+//! Libraries of users: their files, and the tables of functions that they export or pass.
 
-#![allow(unsafe_code)] // dlopen, dlsym
+#![allow(unsafe_code)] // libraries, and their functions
 
-use crate::abi::Err;
-use std::ffi::{CStr, CString, c_void};
+use crate::abi::exports::Object;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::path::Path;
-use std::ptr::null_mut;
 use tensor::{Error, Result};
 
-/// An open library. It stays open until the process ends, as in Triton: threads of its own may run in it.
-pub(crate) struct Opened(*mut c_void);
+/// An address of a library. It is no more than a number here: who reads or writes there proves that it may.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Address<T>(pub(crate) *mut T);
 
-/// A function of a library that gets one object.
-pub(crate) type Function = unsafe extern "C" fn(*const c_void) -> Err;
-
-/// The functions of a backend. All pointers that they get are valid for the time of the call, or longer where the
-/// exported functions say so.
-#[derive(Default)]
-pub(crate) struct Library {
-    pub(crate) initialize: Option<Function>,
-    pub(crate) finalize: Option<Function>,
-    pub(crate) attributes: Option<unsafe extern "C" fn(*const c_void, *mut c_void) -> Err>,
-    pub(crate) model_initialize: Option<Function>,
-    pub(crate) model_finalize: Option<Function>,
-    pub(crate) instance_initialize: Option<Function>,
-    pub(crate) instance_finalize: Option<Function>,
-    pub(crate) instance_ready: Option<Function>,
-    /// `None` in the process of a batching library: the model has its backend elsewhere.
-    pub(crate) execute: Option<unsafe extern "C" fn(*const c_void, *mut *mut c_void, u32) -> Err>,
+impl<T> Clone for Address<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
 
-/// The text of the loader's last failure on this thread.
-fn why() -> String {
-    // SAFETY: null, or a NUL-terminated text that is valid until the next call of this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "unknown error".to_owned();
+impl<T> Copy for Address<T> {}
+
+// SAFETY: a number; the C API lets a server use what libraries pass on any thread.
+unsafe impl<T> Send for Address<T> {}
+// SAFETY: shared, it is still a number.
+unsafe impl<T> Sync for Address<T> {}
+
+/// An object of ours as an argument of a library's function, whose name in the row says which.
+#[repr(transparent)]
+pub(crate) struct Loan<'a>(*const c_void, PhantomData<&'a c_void>);
+
+impl<'a, T: Object> From<&'a T> for Loan<'a> {
+    fn from(object: &'a T) -> Self {
+        Self((&raw const *object).cast(), PhantomData)
     }
-    // SAFETY: as above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+impl<'a, T: Object> From<&'a mut T> for Loan<'a> {
+    fn from(object: &'a mut T) -> Self {
+        Self((&raw mut *object).cast_const().cast(), PhantomData)
+    }
+}
+
+/// A text or an array as an argument of a library's function: the address of its beginning.
+#[repr(transparent)]
+pub(crate) struct Start<'a, T>(*mut T, PhantomData<&'a mut [T]>);
+
+impl<'a> From<&'a CStr> for Start<'a, c_char> {
+    fn from(text: &'a CStr) -> Self {
+        Self(text.as_ptr().cast_mut(), PhantomData)
+    }
+}
+
+impl<'a, T> From<&'a mut [T]> for Start<'a, T> {
+    fn from(items: &'a mut [T]) -> Self {
+        Self(items.as_mut_ptr(), PhantomData)
+    }
+}
+
+/// Declares functions of a library: a row has the type, the name here, and the arguments of Triton's header.
+/// References, `Loan` and `Start` are valid for the time of the call, and objects longer where README.md of this crate says so;
+/// other pointers are the library's own. Each function is a method, which succeeds if the library does not have it.
+macro_rules! functions {
+    ($(#[$doc:meta])* struct $library:ident {
+        $($type:ident $name:ident($($argument:ident: $kind:ty),* $(,)?);)*
+    }) => {
+        $(#[allow(non_camel_case_types)] // some are names of Triton
+        pub(crate) type $type = unsafe extern "C" fn($($kind),*) -> $crate::abi::Err;)*
+
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default)]
+        pub(crate) struct $library {
+            $(pub(crate) $name: Option<$type>,)*
+        }
+
+        #[allow(unsafe_code, clippy::too_many_arguments)] // as in the header
+        impl $library { $(
+            pub(crate) fn $name(&self, $($argument: $kind),*) -> tensor::Result<()> {
+                let Some(function) = self.$name else { return Ok(()) };
+                // SAFETY: the row has the arguments of the header, which this signature asks for. What a library
+                // returns is null or an error that it gives away.
+                unsafe { $crate::abi::error::ServerError::result(function($($argument),*)) }
+            }
+        )* }
+    };
+}
+pub(crate) use functions;
+
+/// Declares functions that a library exports. Those that are `Required` must be there.
+macro_rules! entry_points {
+    ($(#[$doc:meta])* struct $library:ident { $($need:ident $symbol:ident $name:ident($($arguments:tt)*);)* }) => {
+        $crate::library::functions! {
+            $(#[$doc])*
+            struct $library { $($symbol $name($($arguments)*);)* }
+        }
+
+        #[allow(unsafe_code)] // types of the header
+        impl $library {
+            /// Finds the functions.
+            ///
+            /// # Errors
+            /// NOT_FOUND with the loader's text for one that must be there.
+            pub(crate) fn of(library: &$crate::library::Opened) -> tensor::Result<Self> {
+                // SAFETY: the type of a row is that of the header's function of the same name.
+                Ok(unsafe { Self { $($name: library.find($crate::library::Need::$need, stringify!($symbol))?),* } })
+            }
+        }
+    };
+}
+pub(crate) use entry_points;
+
+entry_points! {
+    /// The functions of a backend. `execute` is missing in the process of a batching library: the model has its backend
+    /// elsewhere.
+    struct BackendLibrary {
+        Optional TRITONBACKEND_Initialize initialize(backend: Loan<'_>);
+        Optional TRITONBACKEND_Finalize finalize(backend: Loan<'_>);
+        Optional TRITONBACKEND_GetBackendAttribute attributes(backend: Loan<'_>, attributes: Loan<'_>);
+        Optional TRITONBACKEND_ModelInitialize model_initialize(model: Loan<'_>);
+        Optional TRITONBACKEND_ModelFinalize model_finalize(model: Loan<'_>);
+        Optional TRITONBACKEND_ModelInstanceInitialize instance_initialize(instance: Loan<'_>);
+        Optional TRITONBACKEND_ModelInstanceFinalize instance_finalize(instance: Loan<'_>);
+        Optional TRITONBACKEND_ModelInstanceReady instance_ready(instance: Loan<'_>);
+        // The requests belong to the library if it returns success.
+        Required TRITONBACKEND_ModelInstanceExecute execute(
+            instance: Loan<'_>,
+            requests: Start<'_, *mut c_void>,
+            request_count: u32,
+        );
+    }
+}
+
+/// An open library. It stays open until the process ends, as in Triton: threads of its own may run in it.
+pub(crate) struct Opened(ManuallyDrop<Library>);
+
+/// The loader's text.
+fn why(error: &libloading::Error) -> String {
+    match error {
+        libloading::Error::DlOpen { source } | libloading::Error::DlSym { source } => source.to_string(),
+        _ => "unknown error".to_owned(),
+    }
 }
 
 impl Opened {
@@ -47,83 +149,50 @@ impl Opened {
     /// # Errors
     /// NOT_FOUND with the loader's text.
     pub(crate) fn new(path: &Path) -> Result<Self> {
-        let name = CString::new(path.as_os_str().as_encoded_bytes());
-        let name = name.map_err(|_| Error::invalid("the path of a library has a NUL"))?;
-        // SAFETY: a NUL-terminated path. The library's constructors run, which is what the user asks for.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() {
-            return Err(Error::not_found(format!("unable to load shared library: {}", why())));
-        }
-        Ok(Self(handle))
+        // SAFETY: the library's constructors run, which is what the user asks for.
+        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        let failed = |error| Error::not_found(format!("unable to load shared library: {}", why(&error)));
+        library.map(|library| Self(ManuallyDrop::new(library))).map_err(failed)
     }
 
-    /// The address of a function; `None` if the library does not export it.
-    fn find(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: an open handle and a NUL-terminated name.
-        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    }
-
-    /// A function of the type `F`.
-    ///
-    /// # Safety
-    /// `F` is a function pointer, of the type that the library's function of this name has.
-    pub(crate) unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        // SAFETY: the caller's promise; a function pointer is as large as an address here.
-        self.find(name).map(|found| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
-    }
-
-    /// Finds a function that must be there.
-    ///
-    /// # Safety
-    /// As `function`.
+    /// A function of the type `F`; `None` if the library may lack it and does.
     ///
     /// # Errors
     /// NOT_FOUND with the loader's text.
-    pub(crate) unsafe fn required<F: Copy>(&self, name: &CStr) -> Result<F> {
-        // SAFETY: the caller's promise.
-        unsafe { self.function(name) }.ok_or_else(|| {
-            let name = name.to_string_lossy();
-            Error::not_found(format!("unable to find required entrypoint '{name}' in shared library: {}", why()))
-        })
-    }
-
-    /// Closes a library that could not be used. None of its functions may be called afterwards.
-    pub(crate) fn close(self) {
-        // SAFETY: an open handle, which is given up.
-        unsafe { libc::dlclose(self.0) };
-    }
-
-    /// The functions of a backend.
     ///
-    /// # Errors
-    /// NOT_FOUND if it cannot execute.
-    pub(crate) fn backend(&self) -> Result<Library> {
-        // SAFETY: types of Triton's API.
-        unsafe {
-            Ok(Library {
-                execute: Some(self.required(c"TRITONBACKEND_ModelInstanceExecute")?),
-                initialize: self.function(c"TRITONBACKEND_Initialize"),
-                finalize: self.function(c"TRITONBACKEND_Finalize"),
-                attributes: self.function(c"TRITONBACKEND_GetBackendAttribute"),
-                model_initialize: self.function(c"TRITONBACKEND_ModelInitialize"),
-                model_finalize: self.function(c"TRITONBACKEND_ModelFinalize"),
-                instance_initialize: self.function(c"TRITONBACKEND_ModelInstanceInitialize"),
-                instance_finalize: self.function(c"TRITONBACKEND_ModelInstanceFinalize"),
-                instance_ready: self.function(c"TRITONBACKEND_ModelInstanceReady"),
-            })
+    /// # Safety
+    /// `F` is a function pointer, of the type that the library's function of this name has.
+    pub(crate) unsafe fn find<F: Copy>(&self, need: Need, name: &str) -> Result<Option<F>> {
+        // SAFETY: `F` is the function's type. It is used while the library is open.
+        match unsafe { self.0.get::<F>(name) } {
+            Ok(found) => Ok(Some(*found)),
+            Err(_) if need == Need::Optional => Ok(None),
+            Err(error) => {
+                let why = why(&error);
+                let text = format!("unable to find required entrypoint '{name}' in shared library: {why}");
+                Err(Error::not_found(text))
+            }
         }
+    }
+
+    /// Closes a library that could not be used: it drops the functions that were found with it.
+    pub(crate) fn close(self) {
+        drop(ManuallyDrop::into_inner(self.0));
     }
 }
 
-/// Calls a function of a library with one object; success if the library does not have it.
-///
-/// # Errors
-/// The library's.
-pub(crate) fn call<T>(function: Option<Function>, object: &T) -> Result<()> {
-    // SAFETY: the object is live for the time of the call.
-    let error = function.map_or(null_mut(), |function| unsafe { function((&raw const *object).cast()) });
-    // SAFETY: a returned error belongs to its receiver.
-    unsafe { crate::abi::error::ServerError::take(error) }.map_or(Ok(()), Err)
+/// Whether a library must export a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Optional,
+    Required,
+}
+
+#[cfg(test)]
+mod tests {
+    impl<T> super::Start<'_, T> {
+        pub(crate) fn address(&self) -> *const T {
+            self.0
+        }
+    }
 }

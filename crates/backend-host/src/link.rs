@@ -1,7 +1,9 @@
 //! One connection to the server.
 
 use parking_lot::{Condvar, Mutex};
-use protocol::json::{Value, write_string};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -12,8 +14,9 @@ use std::sync::atomic::{
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tensor::{Code, Error, Result};
+use tensor::{Error, Result};
 
+use crate::json::{self, JsonError};
 use crate::receive;
 use crate::segments::{Flags, Segments};
 use frames::generated::Frame;
@@ -81,6 +84,29 @@ impl Drop for Caller {
     }
 }
 
+/// A frame whose length the protocol fixes, or a limit bounds.
+pub(crate) fn short_frame(kind: Frame, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let writing = write::begin(&mut frame, InstanceId::ONLY, kind);
+    body(&mut frame);
+    let _ = writing.end(&mut frame);
+    frame
+}
+
+#[derive(Serialize)]
+struct Control<'a> {
+    id: u64,
+    operation: &'a str,
+    #[serde(flatten)]
+    members: Value,
+}
+
+#[derive(Deserialize)]
+struct ControlResult {
+    id: u64,
+    error: Option<JsonError>,
+}
+
 static LINKS: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -145,39 +171,26 @@ impl Link {
         let _ = receive::send(&stream.lock(), frames);
     }
 
-    /// Asks the server with CONTROL, and waits for its answer: the JSON object of CONTROL_RESULT. `members` adds
-    /// members to the object, each with a comma before it.
+    /// Asks the server with CONTROL, and waits for its answer: the JSON object of CONTROL_RESULT.
     ///
     /// # Errors
     /// The server's, or UNAVAILABLE if the connection ends.
-    pub(crate) fn ask(&self, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<String> {
+    pub(crate) fn ask<T: DeserializeOwned>(&self, operation: &str, members: Value) -> Result<T> {
         let id = self.next.fetch_add(1, Relaxed);
+        let mut frame = Vec::new();
+        write::json(&mut frame, InstanceId::ONLY, Frame::Control, &json::text(&Control { id, operation, members }))
+            .map_err(|_| Error::invalid("a message to the server is too long"))?;
         let (send, answer) = channel();
         self.asked.lock().insert(id, send);
-        self.control(id, operation, members)?;
-        let text = answer.recv().map_err(|_| Error::unavailable("the server has ended the connection"))?;
-        let result = Value::parse(text.as_bytes())?;
-        let Some(error) = result.get("error").filter(|error| !error.is_null()) else { return Ok(text) };
-        let code = error.member("code").and_then(Value::as_string)?;
-        let code = Code::ALL.into_iter().find(|known| known.constant() == code).unwrap_or(Code::Internal);
-        Err(Error::new(code, error.member("message").and_then(Value::as_string)?))
-    }
-
-    fn control(&self, id: u64, operation: &str, members: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
-        let mut json = format!(r#"{{"id":{id},"operation":"#).into_bytes();
-        write_string(&mut json, operation.as_bytes());
-        members(&mut json);
-        json.push(b'}');
-        let mut frame = Vec::new();
-        write::json(&mut frame, InstanceId::ONLY, Frame::Control, &String::from_utf8_lossy(&json))
-            .map_err(|_| Error::invalid("a message to the server is too long"))
-            .inspect_err(|_| drop(self.asked.lock().remove(&id)))?;
         if self.is_closed.load(SeqCst) {
             self.asked.lock().remove(&id);
-            return Err(Error::unavailable("the server has ended the connection"));
         }
         self.send(Way::Side, &frame);
-        Ok(())
+        let text = answer.recv().map_err(|_| Error::unavailable("the server has ended the connection"))?;
+        match json::read::<ControlResult>(&text)?.error {
+            Some(error) => Err(error.into()),
+            None => json::read(&text),
+        }
     }
 
     /// A number for a call, and who receives its responses.
@@ -200,7 +213,7 @@ impl Link {
 
     /// Handles CONTROL_RESULT.
     pub(crate) fn control_result(&self, text: &str) {
-        let id = Value::parse(text.as_bytes()).and_then(|v| v.member("id")).and_then(Value::as_u64).unwrap_or(0);
+        let id = json::read::<ControlResult>(text).map_or(0, |result| result.id);
         let asked = self.asked.lock().remove(&id);
         if let Some(asked) = asked {
             let _ = asked.send(text.to_owned());

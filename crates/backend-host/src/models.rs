@@ -3,11 +3,12 @@
 use crate::abi::backend::Backend;
 use crate::abi::instance::Instance;
 use crate::abi::model::Model;
-use crate::library::{Library, Opened, call};
+use crate::json;
+use crate::library::{BackendLibrary, Opened};
 use crate::link::Link;
-use crate::load::{member, optional};
+use crate::load::LoadContent;
 use parking_lot::Mutex;
-use protocol::json::{Value, write_string};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -79,7 +80,7 @@ impl Drop for Load {
 }
 
 fn finalize_model(model: &Model) {
-    if let Err(error) = call(model.backend.library.model_finalize, model) {
+    if let Err(error) = model.backend.library.model_finalize(model.into()) {
         eprintln!("failed to finalize model '{}': {}", model.name(), error.message());
     }
 }
@@ -100,7 +101,7 @@ impl Drop for Role {
             let (instance, link) = (Arc::clone(instance), Arc::clone(&instance.link));
             let finalize = move || {
                 *instance.finalized.write() = true;
-                call(instance.model.backend.library.instance_finalize, &*instance)
+                instance.model.backend.library.instance_finalize((&*instance).into())
             };
             let finalized = load.run(&link, finalize);
             if let Err(error) = finalized {
@@ -114,26 +115,24 @@ impl Drop for Role {
 ///
 /// # Errors
 /// The library's, or that it cannot be opened.
-pub(crate) fn load(text: &str, link: &Arc<Link>) -> Result<(Role, String)> {
-    let value = Value::parse(text.as_bytes())?;
-    let load = Load::of(&member(value, "load")?);
-    let (text, of, own) = (text.to_owned(), Arc::clone(&load), Arc::clone(link));
-    let is_model = member(value, "mode")? == "complete";
+pub(crate) fn load(text: &str, link: &Arc<Link>) -> Result<(Role, Value)> {
+    let content: LoadContent = json::read(text)?;
+    let load = Load::of(&content.load);
+    let (of, own) = (Arc::clone(&load), Arc::clone(link));
     let (instance, ready) = load.run(link, move || {
-        let value = Value::parse(text.as_bytes())?;
-        let model = model(&of, value)?;
-        if is_model {
-            return Ok((None, model_ready(&model)));
+        let model = model(&of, &content)?;
+        if content.mode == "complete" {
+            let (config, groups) = (model.config(), model.backend.groups());
+            return Ok((None, json!({ "asks_ready": false, "config": config, "groups": groups })));
         }
-        model.configured(member(value, "config")?);
-        let instance = Arc::new(Instance::new(Arc::clone(&model), own, value)?);
-        if let Err(error) = call(model.backend.library.instance_initialize, &*instance) {
+        model.configured(content.config);
+        let instance = Arc::new(Instance::new(Arc::clone(&model), own, content.instance));
+        if let Err(error) = model.backend.library.instance_initialize((&*instance).into()) {
             // State may be unset in it, as in Triton.
-            let _ = call(model.backend.library.instance_finalize, &*instance);
+            let _ = model.backend.library.instance_finalize((&*instance).into());
             return Err(error);
         }
-        let asks = model.backend.library.instance_ready.is_some();
-        Ok((Some(instance), format!(r#","asks_ready":{asks}"#)))
+        Ok((Some(instance), json!({ "asks_ready": model.backend.library.instance_ready.is_some() })))
     })?;
     Ok(match instance {
         Some(instance) => (Role::Instance(instance, load), ready),
@@ -141,24 +140,15 @@ pub(crate) fn load(text: &str, link: &Arc<Link>) -> Result<(Role, String)> {
     })
 }
 
-fn model_ready(model: &Model) -> String {
-    let mut json = br#","asks_ready":false,"config":"#.to_vec();
-    write_string(&mut json, model.config().as_bytes());
-    json.extend_from_slice(br#","groups":"#);
-    json.extend_from_slice(model.backend.groups().as_bytes());
-    String::from_utf8_lossy(&json).into_owned()
-}
-
 /// The model of a load, which the first connection makes.
-fn model(load: &Load, value: Value<'_>) -> Result<Arc<Model>> {
+fn model(load: &Load, content: &LoadContent) -> Result<Arc<Model>> {
     let mut held = load.model.lock();
     if let Some(model) = &*held {
         return Ok(Arc::clone(model));
     }
-    let backend = backend(value)?;
-    let model = Arc::new(Model::new(backend, value)?);
-    let initialized = call(model.backend.library.model_initialize, &*model);
-    if let Err(error) = initialized.and_then(|()| model.open_strategy(value)) {
+    let model = Arc::new(Model::new(backend(content)?, content)?);
+    let initialized = model.backend.library.model_initialize((&*model).into());
+    if let Err(error) = initialized.and_then(|()| model.open_strategy(&content.strategy)) {
         finalize_model(&model);
         return Err(error);
     }
@@ -166,19 +156,19 @@ fn model(load: &Load, value: Value<'_>) -> Result<Arc<Model>> {
     Ok(model)
 }
 
-fn backend(value: Value<'_>) -> Result<Arc<Backend>> {
-    let (path, name) = (PathBuf::from(member(value, "library")?), member(value, "backend")?);
-    let cell = Arc::clone(BACKENDS.lock().entry((path.clone(), name.clone())).or_default());
+fn backend(content: &LoadContent) -> Result<Arc<Backend>> {
+    let path = PathBuf::from(&content.library);
+    let cell = Arc::clone(BACKENDS.lock().entry((path.clone(), content.backend.clone())).or_default());
     let mut held = cell.0.lock();
     if let Some(backend) = &*held {
         return Ok(Arc::clone(backend));
     }
     // A batching library alone.
-    if path.as_os_str() == optional(value, "strategy")?.as_str() {
-        return Ok(Arc::clone(held.insert(Arc::new(Backend::new(name, Library::default(), value)?))));
+    if content.library == content.strategy {
+        return Ok(Arc::clone(held.insert(Arc::new(Backend::new(BackendLibrary::default(), content)))));
     }
     let opened = Opened::new(&path)?;
-    let initialized = opened.backend().and_then(|library| initialized(Backend::new(name, library, value)?));
+    let initialized = BackendLibrary::of(&opened).and_then(|library| initialized(Backend::new(library, content)));
     if initialized.is_err() {
         // A corrected file is opened by the next load.
         opened.close();
@@ -190,8 +180,8 @@ fn backend(value: Value<'_>) -> Result<Arc<Backend>> {
 
 fn initialized(backend: Backend) -> Result<Arc<Backend>> {
     let backend = Arc::new(backend);
-    if let Err(error) = call(backend.library.initialize, &*backend) {
-        let _ = call(backend.library.finalize, &*backend);
+    if let Err(error) = backend.library.initialize((&*backend).into()) {
+        let _ = backend.library.finalize((&*backend).into());
         return Err(error);
     }
     backend.ask_attributes();
@@ -202,6 +192,6 @@ fn initialized(backend: Backend) -> Result<Arc<Backend>> {
 pub(crate) fn finalize() {
     let cells: Vec<_> = BACKENDS.lock().values().cloned().collect();
     for backend in cells.iter().filter_map(|cell| cell.0.lock().take()) {
-        let _ = call(backend.library.finalize, &*backend);
+        let _ = backend.library.finalize((&*backend).into());
     }
 }

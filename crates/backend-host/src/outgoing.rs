@@ -2,9 +2,11 @@
 
 #![allow(unsafe_code)] // buffers of a library
 
+use crate::abi::memory::DEVICE;
 use crate::abi::parameter::{self, Parameter};
 use crate::calls::{CallResponse, Callbacks, OpenCall};
-use crate::link::{Link, Way};
+use crate::library::Address;
+use crate::link::{Link, Way, short_frame};
 use crate::segments::Allocated;
 use crate::ticket::parent_of_this_thread;
 use frames::generated::{
@@ -14,17 +16,17 @@ use frames::generated::{
 use frames::write::{self, Put, RequestHeadOf};
 use frames::{InstanceId, write::TooLong};
 use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::fmt::Display;
 use std::sync::{Arc, Weak};
 use tensor::{DataType, Error, Result, element_count};
 
-/// Memory type of buffers on a device.
-const DEVICE: u32 = 2;
 /// Longest input in bytes that is replaced by zeros so that the server says what else is wrong with the request.
 const CHECKED_BYTES_MAX: usize = 64 << 20;
 
 /// A buffer of a library that an input is made of.
 pub(crate) struct InputBuffer {
-    pub(crate) base: *const u8,
+    pub(crate) base: Address<u8>,
     pub(crate) bytes: usize,
     pub(crate) memory_type: u32,
     /// Only for instances with this host policy.
@@ -69,7 +71,7 @@ impl CallInput {
 
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         // SAFETY: the library keeps its buffers until the request is released, and none of these lies on a device.
-        self.parts().map(|part| unsafe { std::slice::from_raw_parts(part.base, part.bytes) })
+        self.parts().map(|part| unsafe { std::slice::from_raw_parts(part.base.0, part.bytes) })
     }
 
     /// Number of bytes that the shape says; `None` for strings.
@@ -152,31 +154,26 @@ pub(crate) struct SentCall {
 impl SentCall {
     pub(crate) fn cancel(&self) {
         let Some(link) = self.link.upgrade() else { return };
-        let mut frame = Vec::new();
-        let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::CallCancel);
-        CallId { call: self.call }.write(&mut frame);
-        // It has a fixed length.
-        let _ = writing.end(&mut frame);
-        link.send(Way::Side, &frame);
+        link.send(Way::Side, &short_frame(Frame::CallCancel, |to| CallId { call: self.call }.write(to)));
     }
 }
 
-/// Contents of a CALL.
-pub(crate) struct CallTo<'a> {
-    pub(crate) model: &'a str,
+/// A request to another model, as a library has made it.
+#[derive(Default)]
+pub(crate) struct CallRequest {
+    pub(crate) model: String,
+    /// Version that the library asked for, -1 for the version policy.
     pub(crate) version: i64,
-    pub(crate) id: &'a str,
-    /// Beginning of errors about the request.
-    pub(crate) prefix: &'a str,
+    pub(crate) id: CString,
     pub(crate) correlation: u64,
-    pub(crate) correlation_text: &'a str,
+    /// The correlation id if it is a text.
+    pub(crate) correlation_text: Option<CString>,
     pub(crate) flags: u32,
     pub(crate) priority: u64,
     pub(crate) timeout_us: u64,
-    pub(crate) is_traced: bool,
-    pub(crate) inputs: &'a [CallInput],
-    pub(crate) outputs: &'a BTreeSet<String>,
-    pub(crate) parameters: &'a [Parameter],
+    pub(crate) inputs: Vec<CallInput>,
+    pub(crate) outputs: BTreeSet<String>,
+    pub(crate) parameters: Vec<Parameter>,
 }
 
 /// Waits for the end of a check.
@@ -186,27 +183,33 @@ impl Callbacks for NoCallbacks {
     fn hand(&mut self, _: Option<CallResponse>, _: bool) {}
 }
 
-impl CallTo<'_> {
+impl CallRequest {
+    /// An error about the request, as Triton prints it.
+    pub(crate) fn error(&self, text: impl Display) -> Error {
+        let id = self.id.to_string_lossy();
+        Error::invalid(format!("[request id: {}] {text}", if id.is_empty() { "<id_unknown>" } else { &id }))
+    }
+
     /// Checks that a frame can have the inputs.
     ///
     /// # Errors
     /// The server's, if it finds something in the request, since Triton looks at sizes last; else that of the input.
-    pub(crate) fn check(&self, link: &Arc<Link>) -> Result<()> {
+    pub(crate) fn check(&self, link: &Arc<Link>, is_traced: bool) -> Result<()> {
         let unknown = self.inputs.iter().find(|input| DataType::from_number(input.datatype.cast_signed()).is_none());
         if let Some(input) = unknown {
-            let text = format!("inference input '{}' has datatype number {}", input.name, input.datatype);
-            return Err(Error::invalid(format!("{}{text}", self.prefix)));
+            let (name, datatype) = (&input.name, input.datatype);
+            return Err(self.error(format_args!("inference input '{name}' has datatype number {datatype}")));
         }
         if self.inputs.len().max(self.outputs.len()) as u64 > TENSORS_MAX {
-            return Err(Error::invalid(format!("{}more than {TENSORS_MAX} inputs or outputs", self.prefix)));
+            return Err(self.error(format_args!("more than {TENSORS_MAX} inputs or outputs")));
         }
-        let Some(problem) = self.inputs.iter().find_map(|input| input.problem(self.model)) else { return Ok(()) };
-        self.ask(link)?;
-        Err(Error::invalid(format!("{}{problem}", self.prefix)))
+        let Some(problem) = self.inputs.iter().find_map(|input| input.problem(&self.model)) else { return Ok(()) };
+        self.ask(link, is_traced)?;
+        Err(self.error(problem))
     }
 
     /// Asks what the server says of the request, with zeros for inputs.
-    fn ask(&self, link: &Arc<Link>) -> Result<()> {
+    fn ask(&self, link: &Arc<Link>, is_traced: bool) -> Result<()> {
         let is_sized = |input: &CallInput| {
             let datatype = DataType::from_number(input.datatype.cast_signed());
             let expected = datatype.and_then(|datatype| input.zeros(datatype));
@@ -217,7 +220,7 @@ impl CallTo<'_> {
         }
         let call = OpenCall::new(link, Box::new(NoCallbacks));
         let number = link.open_call(call.clone());
-        self.write(link, number, true)?;
+        self.write(link, number, is_traced, true)?;
         call.wait()
     }
 
@@ -225,38 +228,28 @@ impl CallTo<'_> {
     ///
     /// # Errors
     /// There is no memory for its inputs, or it is longer than a frame may be.
-    pub(crate) fn send(&self, link: &Arc<Link>, call: u64) -> Result<()> {
-        self.write(link, call, false)
+    pub(crate) fn send(&self, link: &Arc<Link>, call: u64, is_traced: bool) -> Result<()> {
+        self.write(link, call, is_traced, false)
     }
 
-    fn write(&self, link: &Arc<Link>, call: u64, is_check: bool) -> Result<()> {
-        let mut to = Vec::new();
-        let mut blocks = Vec::new();
-        let written = self.frame(link, call, is_check, &mut to, &mut blocks);
-        if written.is_err() {
-            link.close_call(call);
-            return written;
-        }
-        link.send(Way::Side, &to);
+    fn write(&self, link: &Arc<Link>, call: u64, is_traced: bool, is_check: bool) -> Result<()> {
+        let (frame, blocks) = self.frame(link, call, is_traced, is_check).inspect_err(|_| link.close_call(call))?;
+        link.send(Way::Side, &frame);
         blocks.into_iter().for_each(Allocated::sent);
         Ok(())
     }
 
-    fn frame(
-        &self,
-        link: &Arc<Link>,
-        call: u64,
-        is_check: bool,
-        to: &mut Vec<u8>,
-        blocks: &mut Vec<Allocated>,
-    ) -> Result<()> {
+    /// The frame, and the blocks that it names.
+    fn frame(&self, link: &Arc<Link>, call: u64, is_traced: bool, is_check: bool) -> Result<(Vec<u8>, Vec<Allocated>)> {
+        let (mut frame, mut blocks) = (Vec::new(), Vec::new());
+        let to = &mut frame;
         let writing = write::begin(to, InstanceId::ONLY, Frame::Call);
         let (parent_slot, parent_generation) = parent_of_this_thread();
         let model_bytes =
             u16::try_from(self.model.len()).map_err(|_| Error::invalid("the model's name is too long"))?;
         let mut flags = CALL_FLAG_ACKNOWLEDGED | CALL_FLAG_DECOUPLED;
         flags |= if is_check { CALL_FLAG_CHECKED } else { 0 };
-        flags |= if self.is_traced { CALL_FLAG_TRACED } else { 0 };
+        flags |= if is_traced { CALL_FLAG_TRACED } else { 0 };
         let priority = u32::try_from(self.priority).unwrap_or(u32::MAX);
         CallHead {
             call,
@@ -272,22 +265,27 @@ impl CallTo<'_> {
         to.extend_from_slice(self.model.as_bytes());
         let head = RequestHeadOf {
             correlation: self.correlation,
-            correlation_text: self.correlation_text,
+            correlation_text: text_of(self.correlation_text.as_deref()),
             timeout_us: self.timeout_us,
             flags: self.flags,
-            id: self.id,
+            id: text_of(Some(&self.id)),
             inputs: self.inputs.len() as u16,
             ..RequestHeadOf::default()
         };
         let outputs: Vec<&str> = self.outputs.iter().map(String::as_str).collect();
         let outputs = (!outputs.is_empty()).then(|| outputs.into_iter());
-        write::request(to, &head, &parameter::for_frame(self.parameters), outputs);
+        write::request(to, &head, &parameter::for_frame(&self.parameters), outputs);
         let mut room = INLINE_BYTES_MAX as usize;
-        for input in self.inputs {
-            input.write(link, is_check, &mut room, to, blocks)?;
+        for input in &self.inputs {
+            input.write(link, is_check, &mut room, to, &mut blocks)?;
         }
-        writing.end(to).map_err(|TooLong| Error::invalid(format!("{}the request is too long", self.prefix)))
+        writing.end(to).map_err(|TooLong| self.error("the request is too long"))?;
+        Ok((frame, blocks))
     }
+}
+
+fn text_of(text: Option<&CStr>) -> &str {
+    text.and_then(|text| text.to_str().ok()).unwrap_or_default()
 }
 
 impl CallInput {
@@ -310,28 +308,28 @@ impl CallInput {
         let datatype = DataType::from_number(self.datatype.cast_signed());
         let datatype = datatype.ok_or_else(|| Error::invalid("an input has no datatype"))?;
         let bytes = if is_check { self.zeros(datatype).unwrap_or(0) } else { self.bytes() };
+        let copy = |to: &mut [u8]| {
+            let mut rest = to;
+            for part in self.slices() {
+                let (place, behind) = rest.split_at_mut(part.len());
+                place.copy_from_slice(part);
+                rest = behind;
+            }
+        };
         if bytes <= *room {
             *room -= bytes;
-            let mut inline = Vec::with_capacity(bytes);
-            if is_check {
-                inline.resize(bytes, 0);
-            } else {
-                self.slices().for_each(|part| inline.extend_from_slice(part));
+            let mut inline = vec![0; bytes];
+            if !is_check {
+                copy(&mut inline);
             }
             write::tensor(to, &self.name, datatype, &self.shape, Put::Inline(&inline));
             return Ok(());
         }
-        let block = link.segments.allocate(bytes)?;
+        let mut block = link.segments.allocate(bytes)?;
         if is_check {
-            // SAFETY: the block has so many bytes, and nobody else uses it.
-            unsafe { block.pointer().write_bytes(0, bytes) };
+            block.bytes_mut().fill(0);
         } else {
-            let mut at = 0;
-            for part in self.slices() {
-                // SAFETY: the parts have as many bytes as the block, together.
-                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), block.pointer().add(at), part.len()) };
-                at += part.len();
-            }
+            copy(block.bytes_mut());
         }
         write::tensor(to, &self.name, datatype, &self.shape, Put::Block(block.block()));
         blocks.push(block);
@@ -342,6 +340,12 @@ impl CallInput {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl CallInput {
+        pub(crate) fn buffer_bytes(&self) -> Vec<usize> {
+            self.buffers.iter().map(|buffer| buffer.bytes).collect()
+        }
+    }
 
     fn problem(elements: i64, buffers: &[&[u8]]) -> String {
         strings_problem("S", "m", elements, buffers.iter().copied()).unwrap_or_default()

@@ -1,12 +1,13 @@
 //! Reads frames and descriptors from a socket, and sends bytes over one.
 
-#![allow(unsafe_code)] // recvmsg
-
 use frames::generated::Header;
 use frames::split_request;
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
 use std::collections::VecDeque;
-use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 /// Descriptors that one message may carry.
@@ -77,23 +78,11 @@ impl Incoming {
         self.descriptors.pop_front()
     }
 
-    /// A byte, which must be `number`, with one descriptor; `None` at the end.
-    ///
-    /// # Errors
-    /// The system's, that it is another byte, or that there is no descriptor with it.
-    pub(crate) fn handed(&mut self, number: u8) -> io::Result<Option<OwnedFd>> {
-        let Some((byte, descriptor)) = self.byte()? else { return Ok(None) };
-        if byte != number {
-            return Err(io::Error::other("a descriptor of another number"));
-        }
-        descriptor.map(Some).ok_or_else(|| io::Error::other("a byte without a descriptor"))
-    }
-
     /// A byte, which must be `number`, with one descriptor, or the text that is sent instead of all of them.
     ///
     /// # Errors
-    /// As [`handed`](Self::handed), or that the text is too long.
-    pub(crate) fn handed_or_text(&mut self, number: u8) -> io::Result<Handed> {
+    /// The system's, that it is another byte, that there is no descriptor with it, or that the text is too long.
+    pub(crate) fn handed(&mut self, number: u8) -> io::Result<Handed> {
         match self.byte()? {
             None => Ok(Handed::End),
             Some((TEXT, None)) => {
@@ -114,7 +103,7 @@ impl Incoming {
     }
 }
 
-/// Part of the first message of a server that a program embeds, over its control socket.
+/// Part of a message that hands over a connection.
 pub(crate) enum Handed {
     Descriptor(OwnedFd),
     /// Why there are no descriptors.
@@ -128,58 +117,21 @@ pub(crate) enum Handed {
 /// The system's.
 pub(crate) fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        // SAFETY: `bytes` is readable for its length.
-        let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
-        match usize::try_from(sent) {
-            Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
+        let sent = retry_on_intr(|| rustix::net::send(stream, bytes, SendFlags::NOSIGNAL))?;
+        bytes = bytes.get(sent..).unwrap_or_default();
     }
     Ok(())
 }
 
 /// Receives bytes and the descriptors beside them.
 fn receive(stream: &UnixStream, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut part = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let mut control = [0u64; 8];
-    // SAFETY: plain numbers and null pointers.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
-    let count = loop {
-        // SAFETY: `part` and `control` are writable for their lengths.
-        let count = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-        match usize::try_from(count) {
-            Ok(count) => break count,
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    };
-    let mut descriptors = Vec::new();
-    // SAFETY: the kernel wrote the headers; each points into `control`, and its data has the length that it says.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
-        while let Some(found) = header.as_ref() {
-            if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_RIGHTS {
-                let bytes = found.cmsg_len - libc::CMSG_LEN(0) as usize;
-                let data = libc::CMSG_DATA(header).cast::<RawFd>();
-                for i in 0..(bytes / size_of::<RawFd>()).min(DESCRIPTORS_MAX) {
-                    descriptors.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
-                }
-            }
-            header = libc::CMSG_NXTHDR(&raw const message, header);
-        }
-    }
-    Ok((count, descriptors))
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut part = [IoSliceMut::new(to)];
+    let received = retry_on_intr(|| recvmsg(stream, &mut part, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok((received.bytes, rights.flatten().collect()))
 }

@@ -6,13 +6,14 @@
 
 #![allow(unsafe_code)] // mmap, munmap
 
+use crate::library::Address;
 use frames::arena::Arena;
 use frames::generated::{Frame, Place, Segment};
 use frames::{Block, InstanceId, write};
 use parking_lot::{Condvar, Mutex};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tensor::{Error, Result};
@@ -26,43 +27,30 @@ const RETURNED_BYTES_MAX: u64 = 4 << 20;
 
 /// A mapped segment.
 struct Mapping {
-    base: NonNull<u8>,
+    base: Address<u8>,
     bytes: u64,
 }
 
-// SAFETY: plain memory without an owning thread; a `Mapping` is only an address and a length.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
 impl Mapping {
     fn new(of: &OwnedFd, writable: bool) -> io::Result<Self> {
-        // SAFETY: plain numbers.
-        let mut found: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: an open descriptor and our own structure.
-        if unsafe { libc::fstat(of.as_raw_fd(), &raw mut found) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let length = usize::try_from(found.st_size).unwrap_or(0).max(1);
-        let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let bytes = u64::try_from(rustix::fs::fstat(of)?.st_size).unwrap_or(0).max(1);
+        let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice, of an object that is sealed against shrinking.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, of.as_raw_fd(), 0) };
-        let base = if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast::<u8>()) };
-        Ok(Self { base: base.ok_or_else(io::Error::last_os_error)?, bytes: length as u64 })
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, MapFlags::SHARED, of, 0) }?;
+        Ok(Self { base: Address(base.cast()), bytes })
     }
 
     /// The address of a range; `None` if it is not inside.
-    fn at(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
-        let end = offset.checked_add(bytes)?;
-        // SAFETY: the offset is inside of the mapping, or one past its end.
-        (end <= self.bytes).then(|| unsafe { self.base.add(offset as usize) })
+    fn at(&self, offset: u64, bytes: u64) -> Option<Address<u8>> {
+        let is_inside = offset.checked_add(bytes)? <= self.bytes;
+        is_inside.then(|| Address(self.base.0.wrapping_add(offset as usize)))
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping; its users hold the `Segments` that owns it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes as usize) };
+        let _ = unsafe { munmap(self.base.0.cast(), self.bytes as usize) };
     }
 }
 
@@ -78,7 +66,7 @@ impl Flags {
     pub(crate) fn is_cancelled(&self, slot: u32, generation: u32) -> bool {
         let Some(at) = self.0.at(slot.into(), 1) else { return false };
         // SAFETY: inside of the mapping; the server may write it at any time, so it is read as volatile.
-        let byte = unsafe { at.as_ptr().read_volatile() };
+        let byte = unsafe { at.0.read_volatile() };
         // A byte of another generation says nothing about this request.
         u32::from(byte >> 1) == generation & 127 && byte & 1 == 1
     }
@@ -283,35 +271,25 @@ fn gone() -> Error {
     Error::unavailable("the server has ended the connection")
 }
 
-/// A copy of bytes that lie in a segment, which whoever calls this keeps mapped.
-fn copied(from: NonNull<u8>, bytes: u64) -> Vec<u8> {
-    let bytes = bytes as usize;
-    let mut copy = Vec::with_capacity(bytes);
-    // SAFETY: the block has so many bytes, the vector has room for them, and they are initialised by the copy.
-    unsafe {
-        std::ptr::copy_nonoverlapping(from.as_ptr(), copy.as_mut_ptr(), bytes);
-        copy.set_len(bytes);
-    }
-    copy
+/// The bytes of a block, whose owner keeps its segment mapped and which nothing changes meanwhile.
+fn bytes_of<'a>(pointer: &'a Address<u8>, block: &Block) -> &'a [u8] {
+    // SAFETY: `Mapping::at` has checked the range when `pointer` was made; both are private to `Allocated` and `View`,
+    // which have the `Segments`.
+    unsafe { std::slice::from_raw_parts(pointer.0, block.bytes as usize) }
 }
 
 /// Memory for an output. Goes back to the arena when it is dropped, unless it was sent.
 pub(crate) struct Allocated {
     segments: Arc<Segments>,
-    pointer: NonNull<u8>,
+    pointer: Address<u8>,
     block: Block,
     is_sent: bool,
 }
 
-// SAFETY: an address in a segment that `segments` keeps mapped; the block belongs to this value alone.
-unsafe impl Send for Allocated {}
-// SAFETY: as above; shared access only reads the address.
-unsafe impl Sync for Allocated {}
-
 impl Allocated {
     /// The first byte.
     pub(crate) fn pointer(&self) -> *mut u8 {
-        self.pointer.as_ptr()
+        self.pointer.0
     }
 
     /// Where it is, for a frame.
@@ -324,16 +302,16 @@ impl Allocated {
         self.is_sent = true;
     }
 
-    /// Copies the bytes.
-    pub(crate) fn to_vec(&self) -> Vec<u8> {
-        copied(self.pointer, self.block.bytes)
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        bytes_of(&self.pointer, &self.block)
     }
 
-    /// Copies bytes to its beginning.
-    pub(crate) fn fill(&mut self, from: &[u8]) {
-        let bytes = from.len().min(self.block.bytes as usize);
-        // SAFETY: the block has so many bytes, and nobody else writes to it.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.pointer.as_ptr(), bytes) };
+    /// The bytes. The library writes them through `pointer`, and not while this is used.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `Mapping::at` has checked the range, `segments` keeps it mapped, and the arena gave it to this value
+        // alone: the server reads it once it is sent.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.0, self.block.bytes as usize) }
     }
 }
 
@@ -348,29 +326,19 @@ impl Drop for Allocated {
 /// Bytes of a request, which the server does not change while the view exists.
 pub(crate) struct View {
     segments: Arc<Segments>,
-    pointer: NonNull<u8>,
+    pointer: Address<u8>,
     block: Block,
 }
-
-// SAFETY: an address in a segment that `segments` keeps mapped.
-unsafe impl Send for View {}
-// SAFETY: as above; shared access only reads the address.
-unsafe impl Sync for View {}
 
 impl View {
     /// The first byte.
     pub(crate) fn pointer(&self) -> *const u8 {
-        self.pointer.as_ptr()
+        self.pointer.0
     }
 
-    /// Number of bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.block.bytes
-    }
-
-    /// Copies the bytes.
-    pub(crate) fn to_vec(&self) -> Vec<u8> {
-        copied(self.pointer, self.block.bytes)
+    /// The bytes, which nothing changes: the server writes them again after they are returned.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        bytes_of(&self.pointer, &self.block)
     }
 }
 

@@ -1,15 +1,12 @@
 //! A connection whose server is a test.
 
-#![allow(unsafe_code)] // memfd_create
-
 use crate::link::Link;
 use crate::segments::{Flags, Segments};
 use frames::generated::Header;
 use frames::{AnswerRef, FromRunner};
 use parking_lot::Mutex;
-use protocol::json::Value;
 use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -34,12 +31,8 @@ pub(crate) fn connection() -> (Arc<Link>, FakeServer) {
 }
 
 fn memory() -> OwnedFd {
-    // SAFETY: a NUL-terminated name.
-    let descriptor = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(descriptor >= 0);
-    // SAFETY: a new descriptor that nothing else owns.
-    let memory = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    std::fs::File::from(memory.try_clone().expect("a descriptor")).set_len(SEGMENT_BYTES).expect("memory");
+    let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+    rustix::fs::ftruncate(&memory, SEGMENT_BYTES).expect("memory");
     memory
 }
 
@@ -67,7 +60,7 @@ impl FakeServer {
 
     /// Answers a CONTROL with members of an object.
     pub(crate) fn result(&self, question: &str, members: &str) {
-        let id = Value::parse(question.as_bytes()).and_then(|v| v.member("id")?.as_u64()).expect("an id");
+        let id = &crate::json::read::<serde_json::Value>(question).expect("JSON")["id"];
         self.link.control_result(&format!(r#"{{"id":{id},{members}}}"#));
     }
 

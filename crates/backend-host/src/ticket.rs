@@ -2,7 +2,7 @@
 
 use crate::abi::instance::Instance;
 use crate::answer::{Answer, Output};
-use crate::link::{Link, Way};
+use crate::link::{Link, Way, short_frame};
 use frames::generated::{Frame, INLINE_BYTES_MAX, Report, ReportKind, RespondHead};
 use frames::{InstanceId, RequestRef, write};
 use parking_lot::Mutex;
@@ -47,10 +47,7 @@ pub(crate) fn work_is_done() -> Vec<u8> {
 
 /// Sends statistics: with the result if this thread executes a batch, otherwise at once.
 pub(crate) fn report(link: &Link, kind: ReportKind, of: Report) {
-    let mut frame = Vec::new();
-    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::Report);
-    Report { kind: kind as u8, ..of }.write(&mut frame);
-    let _ = writing.end(&mut frame);
+    let frame = short_frame(Frame::Report, |to| Report { kind: kind as u8, ..of }.write(to));
     let is_kept =
         REPORTS.with_borrow_mut(|reports| reports.as_mut().map(|reports| reports.extend_from_slice(&frame)).is_some());
     if !is_kept {

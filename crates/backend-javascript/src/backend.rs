@@ -195,7 +195,7 @@ impl Opened for OpenedJavaScript {
 
     fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let host = self.state.host.get().cloned();
-        let host = host.ok_or_else(|| Error::internal("the JavaScript backend belongs to no server"))?;
+        let host = host.ok_or_else(|| Error::internal("the JavaScript backend needs a running server"))?;
         let iterative = config.is_iterative();
         let decoupled = signature.decoupled;
         let factory = Arc::new(InstanceFactory { opened: *self, signature: Arc::clone(&signature), iterative });

@@ -8,11 +8,11 @@ use backend_process::{NOTE_DELAY, Printer, RunnerLimits, Shared, after, shared};
 use backend_remote::generated::{Frame, Place, Segment};
 use backend_remote::{Connection, End, Next, PANICKED, Reading, Receiver, Start, Transport, Way, frames};
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use tensor::{Base, Name, RegionRef};
 
@@ -55,10 +55,16 @@ pub trait Inbox: Send + Sync {
     fn waiting_bytes(&self) -> usize;
 }
 
-/// Workers by number, from their start to their end.
-static WORKERS: LazyLock<Mutex<HashMap<u32, Arc<Worker>>>> = LazyLock::new(Mutex::default);
-static ENDED: Condvar = Condvar::new();
-static NEXT: AtomicU32 = AtomicU32::new(1);
+/// The workers of all servers of the process: Node numbers threads of a process.
+struct Workers {
+    /// By number, from their start to their end.
+    running: Mutex<BTreeMap<u32, Arc<Worker>>>,
+    ended: Condvar,
+    next: AtomicU32,
+}
+
+static WORKERS: Workers =
+    Workers { running: Mutex::new(BTreeMap::new()), ended: Condvar::new(), next: AtomicU32::new(1) };
 
 /// A worker thread that runs an instance.
 pub struct Worker {
@@ -105,7 +111,7 @@ struct WorkerMemory {
 
 /// Connects the worker with this number; `None` if it was ended meanwhile. Called once, on the worker's thread.
 pub fn attach(id: u32, inbox: Arc<dyn Inbox>) -> Option<Arc<Worker>> {
-    let worker = WORKERS.lock().get(&id).cloned()?;
+    let worker = WORKERS.running.lock().get(&id).cloned()?;
     let mut inbound = worker.inbound.lock();
     let Inbound::Starting(early) = &mut *inbound else { return None };
     for frames in std::mem::take(early) {
@@ -118,8 +124,8 @@ pub fn attach(id: u32, inbox: Arc<dyn Inbox>) -> Option<Arc<Worker>> {
 
 /// Reports the end of a worker's thread; `how` is a predicate for the log (`exited with code 1`).
 pub fn ended(id: u32, how: &str) {
-    let worker = WORKERS.lock().remove(&id);
-    ENDED.notify_all();
+    let worker = WORKERS.running.lock().remove(&id);
+    WORKERS.ended.notify_all();
     let Some(worker) = worker else { return };
     *worker.inbound.lock() = Inbound::Ended(how.to_owned());
     worker.printers.iter().for_each(|output| output.lock().printer.end());
@@ -129,7 +135,7 @@ pub fn ended(id: u32, how: &str) {
 /// Waits, after a server's models were dropped, for its workers to end; at `until`, ends those that are left. Other
 /// servers of the process keep theirs. Returns false if some had to be ended.
 pub fn wait_for_ends(threads: &Arc<dyn Threads>, until: Instant) -> bool {
-    let mut workers = WORKERS.lock();
+    let mut workers = WORKERS.running.lock();
     loop {
         let mut own = workers.values().filter(|worker| Arc::ptr_eq(&worker.threads, threads)).peekable();
         if own.peek().is_none() {
@@ -139,7 +145,7 @@ pub fn wait_for_ends(threads: &Arc<dyn Threads>, until: Instant) -> bool {
             own.for_each(|worker| worker.terminate());
             return false;
         }
-        ENDED.wait_until(&mut workers, until);
+        WORKERS.ended.wait_until(&mut workers, until);
     }
 }
 
@@ -151,7 +157,7 @@ pub fn end_starting(threads: &Arc<dyn Threads>, model: Option<&str>) {
             && worker.is_starting.load(Relaxed)
             && model.is_none_or(|model| worker.model.as_str() == model)
     };
-    WORKERS.lock().values().filter(is_meant).for_each(|worker| worker.terminate());
+    WORKERS.running.lock().values().filter(is_meant).for_each(|worker| worker.terminate());
 }
 
 impl Worker {
@@ -315,7 +321,7 @@ pub(crate) struct Starter {
 
 impl Start for Starter {
     fn start(&self) -> io::Result<Connection> {
-        let id = NEXT.fetch_add(1, Relaxed);
+        let id = WORKERS.next.fetch_add(1, Relaxed);
         let Shared { segments, flags } = shared(&self.limits)?;
         let memory = WorkerMemory {
             requests: segments.iter().map(|segments| segments.requests.clone()).collect(),
@@ -337,9 +343,9 @@ impl Start for Starter {
             is_starting: AtomicBool::new(true),
             is_terminated: AtomicBool::new(false),
         });
-        WORKERS.lock().insert(id, Arc::clone(&worker));
+        WORKERS.running.lock().insert(id, Arc::clone(&worker));
         self.threads.start(WorkerSpec { id, ..self.spec.clone() }).inspect_err(|_| {
-            WORKERS.lock().remove(&id);
+            WORKERS.running.lock().remove(&id);
         })?;
         Ok(Connection { transport: worker, segments, flags })
     }

@@ -349,7 +349,7 @@ mod tests {
         for key in ADDRESSES {
             let refused = printed(&[&format!("cuda {key}=4096")], &[]).expect_err("refused");
             assert!(
-                refused.message().ends_with("an address in the server's memory: a configuration cannot set it"),
+                refused.message().ends_with("an address in the memory of the server: a configuration cannot set it"),
                 "{key}"
             );
         }

@@ -12,11 +12,11 @@ use crate::graph::Graph;
 use backend::now_ns;
 use bytes::Bytes;
 use memory::Budget;
-use memory::reclaim::keep_trimmed;
+use memory::reclaim::Trimmed;
 use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Weak};
 use tensor::{Data, DataType, Result, Shape, element_count};
 
 /// Time without a run after which an arena is returned; also the least time between two times.
@@ -40,7 +40,7 @@ struct Times {
     returned: u64,
 }
 
-static ARENAS: Mutex<Vec<Weak<Arena>>> = Mutex::new(Vec::new());
+static ARENAS: Trimmed<Arena> = Trimmed::new();
 
 impl Arena {
     /// `None` for a session whose arena is not returned. `names` are those of the graph's inputs.
@@ -51,7 +51,6 @@ impl Arena {
         output: CName,
         batching: bool,
     ) -> Option<Arc<Self>> {
-        static STARTED: Once = Once::new();
         let varies = graph.inputs.iter().any(|t| t.shape.iter().skip(usize::from(batching)).any(|&dim| dim < 0));
         if !varies || session.device().is_some() || names.len() != graph.inputs.len() {
             return None;
@@ -61,8 +60,7 @@ impl Arena {
         let times = Mutex::default();
         let (session, inputs) = (Arc::downgrade(session), inputs.collect::<Option<_>>()?);
         let arena = Arc::new(Self { session, inputs, output, has_run: AtomicBool::new(false), times });
-        ARENAS.lock().push(Arc::downgrade(&arena));
-        STARTED.call_once(|| keep_trimmed(return_all));
+        ARENAS.watch(Arc::downgrade(&arena), return_all);
         Some(arena)
     }
 
@@ -111,11 +109,7 @@ impl Arena {
 }
 
 fn return_all() -> usize {
-    let mut arenas = ARENAS.lock();
-    arenas.retain(|arena| arena.strong_count() > 0);
-    let all: Vec<_> = arenas.iter().filter_map(Weak::upgrade).collect();
-    drop(arenas);
     let now = now_ns();
-    all.iter().for_each(|arena| arena.look(now));
+    ARENAS.living().iter().for_each(|arena| arena.look(now));
     0
 }

@@ -135,7 +135,7 @@ mod tests {
         assert!(names[0].starts_with("a_b-3-") && names[0] == name(&of("H200 9.0", "1.30.0")));
         assert!(names[0] != names[1] && names[0] != names[2]);
         let refused = directory(Path::new("/models/cache"), &of("", ""), Path::new("/models/a")).expect_err("inside");
-        assert!(refused.message().contains("lies in the model repository '/models'"), "{refused}");
+        assert!(refused.message().contains("is in the model repository '/models'"), "{refused}");
     }
 
     #[test]

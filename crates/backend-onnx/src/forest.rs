@@ -16,8 +16,8 @@ use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
 use tensor::{Code, DataType, Error, Result, Shape};
 use trees::limits::FILE_BYTES_MAX;
 use trees::{Ensemble, Evaluator, INPUT, OUTPUT, OutputKind, Parameters, ROWS_PER_BLOCK, RawFloat, SHAP_OUTPUT};
@@ -97,8 +97,7 @@ static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
 impl Helper {
     fn admit() -> Option<Self> {
-        static CPUS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let more = |helpers| (helpers + 1 < *CPUS).then_some(helpers + 1);
+        let more = |helpers| (helpers + 1 < memory::machine::cpus()).then_some(helpers + 1);
         HELPERS.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Self)
     }
 }

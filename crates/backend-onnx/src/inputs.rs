@@ -101,7 +101,7 @@ fn on_device(entries: &[BatchEntry], index: u16, spec: &InputSpec, device: u32) 
     }
     let Some(row) = gather_on(entries, index, device, may_stay(spec.datatype))? else { return Ok(Some(Data::empty())) };
     let Base::Device(memory) = row.base() else {
-        return Err(Error::internal("an input was not brought to its device"));
+        return Err(Error::internal("an input was not copied to its device"));
     };
     let row = if memory.address().is_multiple_of(DEVICE_ALIGNMENT) {
         row

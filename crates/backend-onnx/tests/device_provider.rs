@@ -227,7 +227,7 @@ fn device_provider_of_another_release_than_the_configured_runtime_is_rejected() 
 }
 
 #[test]
-fn device_provider_report_of_a_machine_without_providers_names_the_command_to_install_them() {
+fn device_provider_report_without_providers_names_the_command_to_install_them() {
     let root = Root::new();
     let found = report(&places(&root, None, &[]));
     assert_eq!((found.library, found.release), (None, None));

@@ -462,7 +462,7 @@ fn parameters_that_a_model_does_not_take_are_rejected_with_what_is_possible() {
     check(&classifies, PROMPT, text("q"), "'q'", "it has none");
     check(&embeds, TRUNCATION_SIDE, text("middle"), "'middle'", "possible are left, right");
     check(&embeds, TRUNCATE, Parameter::Int(1), "1", "it is true or false");
-    check(&embeds, TOKENS_MAX, Parameter::Int(0), "0", "at least 1 is possible");
+    check(&embeds, TOKENS_MAX, Parameter::Int(0), "0", "it must be at least 1");
     check(&embeds, TOKENS_MAX, Parameter::Double(1.5), "1.5", "it is an integer");
 }
 

@@ -17,14 +17,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 /// Environment variable with the server and the runner of a process; inherited unless a process clears its environment.
 pub(crate) const VARIABLE: &str = "NEREID_RUNNER";
 const OUTPUT_BYTES_PER_SECOND: u32 = 4096;
 
-static PROGRAM: OnceLock<Command> = OnceLock::new();
-static GUARDIAN: Mutex<Guardian> = Mutex::new(Guardian { runners: BTreeMap::new(), process: None, is_missing: false });
+static GUARDIAN: Mutex<Guardian> =
+    Mutex::new(Guardian { command: None, runners: BTreeMap::new(), process: None, is_missing: false });
 
 /// Unique on this machine, also over time.
 static SERVER: LazyLock<String> = LazyLock::new(|| {
@@ -36,10 +36,11 @@ static SERVER: LazyLock<String> = LazyLock::new(|| {
 
 /// Sets the guardian's program; the first call counts. The server's name is appended to its arguments.
 pub fn guard_with(command: Command) {
-    let _ = PROGRAM.set(command);
+    GUARDIAN.lock().command.get_or_insert(command);
 }
 
 struct Guardian {
+    command: Option<Command>,
     /// Line about each runner that has not ended.
     runners: BTreeMap<u64, String>,
     process: Option<Process>,
@@ -102,7 +103,7 @@ impl Guardian {
     /// Starts the guardian, or starts it again.
     fn start(&mut self) {
         self.process = None;
-        let Some(command) = PROGRAM.get() else { return };
+        let Some(command) = &self.command else { return };
         match Process::start(command) {
             Ok(process) if self.runners.values().all(|line| process.send(line)) => self.process = Some(process),
             Ok(_) => log::warn!("processes of models may outlive a killed server: the guardian ended at once"),

@@ -6,15 +6,16 @@
 use crate::sys::{Alarm, Epoll, Event, Interest};
 use backend::now_ns;
 use backend_remote::{Executor, Job, PANICKED, Way};
+use memory::served::Served;
 use parking_lot::{Mutex, RwLock};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Bytes per read from a socket.
@@ -86,17 +87,17 @@ fn what(way: Way) -> u64 {
 impl Hub {
     /// The hub of this process, started by the first call.
     pub(crate) fn get() -> io::Result<&'static Self> {
-        static HUB: OnceLock<Option<Hub>> = OnceLock::new();
-        static THREAD: OnceLock<bool> = OnceLock::new();
-        let hub = HUB.get_or_init(|| Self::new().inspect_err(|e| log::error!("no host for processes: {e}")).ok());
-        let hub = hub.as_ref().ok_or_else(|| io::Error::other("no host for processes"))?;
-        let runs = THREAD.get_or_init(|| {
+        static HUB: Served<Option<Hub>> = Served::new();
+        let make = || Self::new().inspect_err(|e| log::error!("no host for processes: {e}")).ok();
+        let start = |hub: &'static Option<Self>| {
+            let Some(hub) = hub else { return true };
             backend::poll::when_offered(|| {
                 hub.runners.read().values().for_each(|runner| Arc::clone(runner).offer_to_reactor(Way::Work))
             });
             thread("nereid-runners", || hub.run())
-        });
-        if *runs { Ok(hub) } else { Err(io::Error::other("no thread for processes")) }
+        };
+        let hub = HUB.get(make, start).ok_or_else(|| io::Error::other("no thread for processes"))?;
+        hub.as_ref().ok_or_else(|| io::Error::other("no host for processes"))
     }
 
     fn new() -> io::Result<Self> {

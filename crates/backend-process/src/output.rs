@@ -6,11 +6,11 @@
 use crate::spec::OutputTarget;
 use crate::sys::{self, Epoll, Event, Interest};
 use backend::now_ns;
+use memory::served::Served;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Longest line of the log; longer ones are split.
@@ -158,15 +158,14 @@ pub(crate) struct Printed {
 
 impl Printed {
     pub(crate) fn get() -> io::Result<&'static Self> {
-        static PRINTED: OnceLock<Option<Printed>> = OnceLock::new();
-        static THREAD: OnceLock<bool> = OnceLock::new();
-        let made = PRINTED.get_or_init(|| {
-            let epoll = Epoll::new().ok()?;
-            Some(Self { epoll, pipes: Mutex::default(), next: Mutex::new(0) })
-        });
-        let printed = made.as_ref().ok_or_else(|| io::Error::other("no thread for what processes print"))?;
-        let runs = THREAD.get_or_init(|| memory::serving::spawn("nereid-printed", || printed.run()).is_ok());
-        if *runs { Ok(printed) } else { Err(io::Error::other("no thread for what processes print")) }
+        static PRINTED: Served<Option<Printed>> = Served::new();
+        let make = || Some(Self { epoll: Epoll::new().ok()?, pipes: Mutex::default(), next: Mutex::new(0) });
+        let start = |printed: &'static Option<Self>| {
+            let Some(printed) = printed else { return false };
+            memory::serving::spawn("nereid-printed", || printed.run()).is_ok()
+        };
+        let printed = PRINTED.get(make, start).and_then(Option::as_ref);
+        printed.ok_or_else(|| io::Error::other("no thread for what processes print"))
     }
 
     /// Reads a pipe until its other end is closed.

@@ -59,33 +59,21 @@ pub fn hosted(instance: Instance, _: &RunnerLimits, _: OutputTarget) -> backend_
 }
 
 /// Always fails.
-///
-/// # Errors
-/// UNAVAILABLE: this needs Linux.
 pub fn start(_: Spec, _: Arc<Signature>, _: Weak<dyn Host>) -> Result<Arc<dyn Model>, Failure> {
     Err(unsupported())
 }
 
 /// Always fails.
-///
-/// # Errors
-/// UNAVAILABLE: this needs Linux.
 pub fn complete_config(_: &Instance, _: &RunnerLimits, _: OutputTarget) -> Result<Option<String>, Failure> {
     Err(unsupported())
 }
 
 /// Always fails.
-///
-/// # Errors
-/// UNAVAILABLE: this needs Linux.
 pub fn ask(_: &backend_remote::InstanceSpec, _: &RunnerLimits) -> Result<Option<String>, Failure> {
     Err(unsupported())
 }
 
 /// Always fails.
-///
-/// # Errors
-/// UNAVAILABLE: this needs Linux.
 pub fn ask_and_keep(
     _: &backend_remote::InstanceSpec,
     _: &RunnerLimits,
@@ -119,17 +107,11 @@ pub fn load_of(load: &str, _: &RunnerLimits) -> String {
 }
 
 /// Always fails.
-///
-/// # Errors
-/// This needs Linux.
 pub fn shared(_: &RunnerLimits) -> io::Result<Shared> {
     Err(io::Error::other(unsupported().error.message().to_owned()))
 }
 
 /// Always fails.
-///
-/// # Errors
-/// This needs Linux.
 pub fn segment(_: u64) -> io::Result<RegionRef> {
     Err(io::Error::other(unsupported().error.message().to_owned()))
 }
@@ -146,9 +128,6 @@ pub fn wait_for_ends(_: Duration) -> bool {
 }
 
 /// Always fails.
-///
-/// # Errors
-/// UNAVAILABLE: this needs Linux.
 pub fn serve_embedder(_: std::os::fd::RawFd, _: Weak<dyn Host>) -> Result<RunnerGuard> {
     Err(unsupported().error)
 }

@@ -34,7 +34,7 @@ fn guardians() -> Vec<i32> {
 }
 
 #[test]
-fn processes_that_a_model_started_end_with_it_also_after_a_guardian_was_killed_b_pyr_09() {
+fn b_pyr_09_processes_of_a_model_end_with_it_also_after_a_guardian_was_killed() {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../backend-python/runtime/nereid_runner/guardian.py");
     let arguments = vec!["-I".into(), "-S".into(), script.into()];
     guard_with(Command { program: python(), arguments, environment: vec![] });

@@ -165,7 +165,7 @@ impl InstanceLog {
 }
 
 #[test]
-fn a_crash_fails_the_requests_of_its_process_which_restarts_within_a_second_b_pyr_07() {
+fn b_pyr_07_a_crash_fails_the_requests_of_its_process_which_restarts_in_a_second() {
     let model = start("echo", 2, limits()).expect("starts");
     let log = Arc::new(InstanceLog::default());
     remote(&*model).serve(log.clone());
@@ -278,7 +278,7 @@ fn a_failed_start_returns_its_reason_and_leaves_nothing_b_py_03() {
     assert_eq!(failure.error, Error::internal(text));
     let limit = RunnerLimits { start_timeout: Duration::from_millis(500), ..limits() };
     let failure = start("mute", 1, limit).err().expect("fails");
-    assert_eq!(failure.error, Error::unavailable("m_0 was started and not heard of for 0.5 s").by_model());
+    assert_eq!(failure.error, Error::unavailable("m_0 was started and did not connect within 0.5 s").by_model());
     let mut none = instance("echo", 0);
     none.command.program = "/no/such/program".into();
     let failure =

@@ -245,7 +245,7 @@ impl Opened for OpenedPython {
         let iterative = config.is_iterative();
         let is_alone = !signature.decoupled && config.has_one_queue();
         let host = self.shared.host.get().cloned();
-        let host = host.ok_or_else(|| Error::internal("the Python backend belongs to no server"))?;
+        let host = host.ok_or_else(|| Error::internal("the Python backend needs a running server"))?;
         let limits = RunnerLimits { device_inputs, ..self.options.limits.clone() };
         let instances = Arc::new(InstanceFactory { opened: *self, signature: signature.clone(), iterative, limits });
         let opened = &instances.opened;

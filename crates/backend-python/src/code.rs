@@ -71,9 +71,6 @@ pub(crate) fn directory_of(version: &Path, file: &str) -> PathBuf {
 }
 
 /// Rejects names of models that Triton starts no process for.
-///
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check_name(model: &str) -> Result<()> {
     if model.is_empty() || model.contains(|c| FORBIDDEN.contains(c)) {
         return Err(Error::invalid("Invalid stub name: contains invalid characters"));

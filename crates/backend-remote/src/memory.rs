@@ -21,7 +21,6 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tensor::{Base, Data, DataType, Error, RegionRef, element_count};
 
@@ -528,8 +527,7 @@ impl TensorMemory {
 
 /// The account of tensors in segments.
 fn account() -> &'static Account {
-    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
-    &ACCOUNT
+    Budget::global().common()
 }
 
 /// Charges a block of a request to the budget, until the runner gives it back. `None` if it is small.

@@ -8,10 +8,9 @@ use crate::frames::{Block, write};
 use crate::generated::{BLOCK_OFFSET_BITS, Frame};
 use crate::memory::{Responses, TensorMemory};
 use crate::transport::Way;
-use ::memory::reclaim::{drop_later, keep_trimmed};
+use ::memory::reclaim::{Trimmed, drop_later};
 use ::memory::{Budget, Charge, Kind};
-use parking_lot::Mutex;
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Weak};
 
 /// Smaller free blocks keep their pages: together they are at most the first segments.
 const DISCARDED_BYTES_MIN: u64 = 256 << 10;
@@ -126,20 +125,14 @@ pub(crate) trait IdleMemory: Send + Sync {
     fn idle_memory(&self) -> Option<&Arc<TensorMemory>>;
 }
 
-static RUNNERS: Mutex<Vec<Weak<dyn IdleMemory>>> = Mutex::new(Vec::new());
+static RUNNERS: Trimmed<dyn IdleMemory> = Trimmed::new();
 
 /// Has the memory of a runner trimmed while it has nothing to do.
 pub(crate) fn watch(runner: Weak<dyn IdleMemory>) {
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| keep_trimmed(trim));
-    RUNNERS.lock().push(runner);
+    RUNNERS.watch(runner, trim);
 }
 
 fn trim() -> usize {
-    let mut runners = RUNNERS.lock();
-    runners.retain(|runner| runner.strong_count() > 0);
-    let all: Vec<_> = runners.iter().filter_map(Weak::upgrade).collect();
-    drop(runners);
-    all.iter().filter_map(|runner| runner.idle_memory()).for_each(TensorMemory::rest);
+    RUNNERS.living().iter().filter_map(|runner| runner.idle_memory()).for_each(TensorMemory::rest);
     0
 }

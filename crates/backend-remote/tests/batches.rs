@@ -90,7 +90,7 @@ fn a_runner_that_dies_fails_its_batch_and_is_started_again_b_pyr_07() {
 }
 
 #[test]
-fn a_runner_that_breaks_the_protocol_is_killed_once_and_keeps_its_requests_until_it_ends_b_sec_04() {
+fn b_sec_04_a_runner_that_breaks_the_protocol_is_killed_once_with_its_requests() {
     let (stage, model) = served();
     let ran = run(&*model, 0, vec![bytes("", 1)]);
     let runner = stage.runner();
@@ -191,7 +191,7 @@ fn a_start_fails_with_the_error_of_the_runner_or_a_timeout_b_py_03() {
     });
     until("it was started", || !stage.later.lock().is_empty());
     stage.pass(START);
-    let error = Error::unavailable("m_0 was started and not heard of for 30 s").by_model();
+    let error = Error::unavailable("m_0 was started and did not connect within 30 s").by_model();
     assert_eq!(starting.join().expect("no panic"), Some(error));
     assert!(stage.runner().ends.lock().contains(&End::Killed));
     // A runner that responded has no limit for loading.
@@ -280,7 +280,7 @@ fn prefetching() -> (Arc<Stage>, Arc<dyn Model>) {
 }
 
 #[test]
-fn several_small_batches_are_prefetched_and_all_but_the_one_that_runs_are_queued_again() {
+fn several_small_batches_are_prefetched_and_all_but_the_running_one_requeued() {
     let stage = Stage::new(ready("{}"));
     let model = stage.start_prefetching(limits(), Prefetch::BehindSmall(3)).expect("starts");
     // A machine that is busy may take a millisecond for one.

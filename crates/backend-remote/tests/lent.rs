@@ -73,7 +73,7 @@ fn result_of(batch: u64, outputs: u16, place: Place, offset: u64, bytes: u64) ->
 }
 
 #[test]
-fn an_input_that_lies_in_a_lent_block_is_not_copied_and_is_free_when_neither_side_has_it() {
+fn an_input_in_a_lent_block_is_not_copied_and_is_freed_after_both_sides() {
     let (stage, model) = served();
     for round in 0..500u64 {
         let region = lend(&*model, LARGE).expect("room");
@@ -180,7 +180,7 @@ fn an_output_is_lent_until_it_was_sent() {
 }
 
 #[test]
-fn outputs_in_blocks_of_requests_or_for_other_callers_are_copied_and_those_outside_are_refused() {
+fn outputs_in_request_blocks_are_copied_and_outputs_outside_are_rejected() {
     let (stage, model) = served();
     let mut batch = 0;
     let mut output = |entry: backend::BatchEntry, place: Place, bytes: u64| {
@@ -209,7 +209,7 @@ fn outputs_in_blocks_of_requests_or_for_other_callers_are_copied_and_those_outsi
 }
 
 #[test]
-fn only_outputs_that_stay_where_they_are_are_no_work_for_a_thread_that_serves_others() {
+fn only_outputs_that_stay_in_place_need_no_other_thread() {
     const BYTES: u64 = 700_000; // two of them are more than such a thread copies
     let (stage, model) = served();
     let mut batch = 0;
@@ -304,7 +304,7 @@ fn a_client_that_takes_long_keeps_only_its_own_tensor_of_a_model_that_is_gone() 
 }
 
 #[test]
-fn the_memory_grows_for_lent_blocks_up_to_a_quarter_so_that_a_large_request_has_room_later() {
+fn the_memory_grows_for_lent_blocks_up_to_a_quarter_for_a_later_large_request() {
     let (stage, model) = served();
     // Three would be less than a quarter, but each of the first two segments has room for one.
     let held: Vec<_> = std::iter::from_fn(|| lend(&*model, 600_000)).collect();

@@ -15,8 +15,6 @@ pub(crate) struct Delays {
     pub(crate) instance_wise: u32,
 }
 
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check(config: &ModelConfig) -> Result<()> {
     if config.instance_group.iter().any(|g| matches!(g.kind(), Kind::Gpu | Kind::Model)) {
         return Err(Error::invalid("'identity' backend only supports CPU instances"));

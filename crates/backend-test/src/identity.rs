@@ -2,14 +2,12 @@
 //!
 //! The delay of an execution ends early when all requests of its batch are cancelled.
 
+use crate::TestBackend;
 use crate::activities::Activities;
 use crate::config::{self, Delays, suffix};
 use crate::delay;
 use backend::gather::{check_regions, detach, input_of, rows_of, stage_strings};
-use backend::{
-    Backend, Batch, BatchEntry, Capabilities, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
-    shape,
-};
+use backend::{Batch, BatchEntry, Capabilities, Marks, Model, Outcome, RunControl, now_ns, scatter, shape};
 use protocol::pb::inference::ModelConfig;
 use protocol::{InputSpec, Parameter, Signature};
 use std::sync::Arc;
@@ -17,43 +15,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Code, Data, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
 /// Backend `identity`.
-#[derive(Debug, Default)]
-pub struct IdentityBackend;
-
-impl Backend for IdentityBackend {
-    fn name(&self) -> &'static str {
-        "identity"
-    }
-
-    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(OpenedIdentity))
-    }
-}
+pub const IDENTITY: TestBackend = TestBackend { name: "identity", load };
 
 /// Maximum bytes generated for an omitted optional input, whose shape comes from the configuration.
 const MADE_UP_BYTES_MAX: usize = 64 << 20;
 
-struct OpenedIdentity;
-
-impl Opened for OpenedIdentity {
-    #[expect(clippy::disallowed_methods, reason = "stands for a model that takes long to load")]
-    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        config::check(config)?;
-        let delays = config::delays(config)?;
-        let activities = Activities::read(config)?;
-        // Loading has a thread of its own; this simulates a model that takes long to load.
-        std::thread::sleep(delays.creation);
-        let source = |name: &Name| {
-            let index = suffix(name, "OUTPUT")?;
-            signature
-                .inputs
-                .iter()
-                .position(|i| suffix(&i.name, "INPUT") == Some(index))
-                .and_then(|i| u16::try_from(i).ok())
-        };
-        let sources = signature.outputs.iter().map(|o| source(&o.name)).collect();
-        Ok(Arc::new(Identity { signature, delays, activities, sources, input_bytes: AtomicU64::new(0) }))
-    }
+#[expect(clippy::disallowed_methods, reason = "stands for a model that takes long to load")]
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    config::check(config)?;
+    let delays = config::delays(config)?;
+    let activities = Activities::read(config)?;
+    // Loading has a thread of its own; this simulates a model that takes long to load.
+    std::thread::sleep(delays.creation);
+    let source = |name: &Name| {
+        let index = suffix(name, "OUTPUT")?;
+        signature
+            .inputs
+            .iter()
+            .position(|i| suffix(&i.name, "INPUT") == Some(index))
+            .and_then(|i| u16::try_from(i).ok())
+    };
+    let sources = signature.outputs.iter().map(|o| source(&o.name)).collect();
+    Ok(Arc::new(Identity { signature, delays, activities, sources, input_bytes: AtomicU64::new(0) }))
 }
 
 struct Identity {
@@ -212,8 +195,7 @@ mod tests {
             });
         }
         config.parameters.insert("execute_delay_ms".into(), ModelParameter { string_value: delay_ms.to_string() });
-        let opened: Box<dyn Opened> = Box::new(OpenedIdentity);
-        opened.finish(&config, Arc::new(signature)).expect("a good configuration")
+        load(&config, Arc::new(signature)).expect("a good configuration")
     }
 
     /// A request with inputs (index, shape, bytes) and requested outputs.

@@ -1,8 +1,9 @@
 //! Requests states in the ways that a backend may get wrong (backends-native.md 11.6), as the input `TEST_CASE`
 //! selects. Returns no outputs and changes no state.
 
+use crate::TestBackend;
 use backend::gather::input_of;
-use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns};
+use backend::{Batch, BatchEntry, Marks, Model, Outcome, RunControl, now_ns};
 use protocol::Signature;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
@@ -10,36 +11,21 @@ use std::sync::Arc;
 use tensor::{Code, Error, Name, Result};
 
 /// Backend `implicit_state`.
-#[derive(Debug, Default)]
-pub struct ImplicitBackend;
+pub const IMPLICIT: TestBackend = TestBackend { name: "implicit_state", load };
 
 /// Values of `TEST_CASE`; all others have no effect. Triton's 3 grows a state in GPU memory.
 const UNDEFINED_STATE: i32 = 0;
 const GPU_STATE: i32 = 1;
 const ONE_BUFFER: i32 = 2;
 
-impl Backend for ImplicitBackend {
-    fn name(&self) -> &'static str {
-        "implicit_state"
-    }
-
-    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(OpenedImplicit))
-    }
-}
-
-struct OpenedImplicit;
-
-impl Opened for OpenedImplicit {
-    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let batching = check(config)?;
-        let input = |name: &str| signature.inputs.iter().rposition(|i| i.name == *name).map(|i| i as u16);
-        let (start, ready) = (input("START"), input("READY"));
-        let test_case = input("TEST_CASE").ok_or_else(|| Error::invalid("model must have an input 'TEST_CASE'"))?;
-        let states = batching.state.iter().map(|s| (s.output_name.clone(), s.use_same_buffer_for_input_output));
-        let model = signature.model.clone();
-        Ok(Arc::new(Implicit { model, start, ready, test_case, states: states.collect() }))
-    }
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    let batching = check(config)?;
+    let input = |name: &str| signature.inputs.iter().rposition(|i| i.name == *name).map(|i| i as u16);
+    let (start, ready) = (input("START"), input("READY"));
+    let test_case = input("TEST_CASE").ok_or_else(|| Error::invalid("model must have an input 'TEST_CASE'"))?;
+    let states = batching.state.iter().map(|s| (s.output_name.clone(), s.use_same_buffer_for_input_output));
+    let model = signature.model.clone();
+    Ok(Arc::new(Implicit { model, start, ready, test_case, states: states.collect() }))
 }
 
 fn check(config: &ModelConfig) -> Result<&ModelSequenceBatching> {
@@ -146,7 +132,7 @@ mod tests {
             spec.name = name.into();
             seen.inputs.push(spec);
         }
-        Box::new(OpenedImplicit).finish(config, Arc::new(seen))
+        super::load(config, Arc::new(seen))
     }
 
     /// Checks the responses to the first and second request of a sequence.

@@ -3,10 +3,11 @@
 //!
 //! A model that is not decoupled responds to the last step only.
 
+use crate::TestBackend;
 use crate::delay;
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::input_of;
-use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter};
+use backend::{Batch, BatchEntry, Marks, Model, Outcome, RunControl, now_ns, scatter};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
@@ -14,37 +15,22 @@ use std::time::Duration;
 use tensor::{Data, DataType, Error, Result, Shape};
 
 /// Backend `iterative_sequence`.
-#[derive(Debug, Default)]
-pub struct IterativeBackend;
+pub const ITERATIVE: TestBackend = TestBackend { name: "iterative_sequence", load };
 
 /// Duration of a step unless `execute_delay_ms` is configured.
 const STEP_MS_DEFAULT: u64 = 500;
 /// Maximum configurable duration of a step.
 const STEP_MS_MAX: u64 = 600_000;
 
-impl Backend for IterativeBackend {
-    fn name(&self) -> &'static str {
-        "iterative_sequence"
-    }
-
-    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(OpenedIterative))
-    }
-}
-
-struct OpenedIterative;
-
-impl Opened for OpenedIterative {
-    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        check(config)?;
-        let step = match config.parameters.get("execute_delay_ms").map(|p| p.string_value.trim()) {
-            None => STEP_MS_DEFAULT,
-            Some(text) => text.parse::<u64>().ok().filter(|&ms| ms <= STEP_MS_MAX).ok_or_else(|| {
-                Error::invalid(format!("parameter 'execute_delay_ms' is '{text}': 0 to {STEP_MS_MAX} is supported"))
-            })?,
-        };
-        Ok(Arc::new(Iterative { signature, step: Duration::from_millis(step) }))
-    }
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    check(config)?;
+    let step = match config.parameters.get("execute_delay_ms").map(|p| p.string_value.trim()) {
+        None => STEP_MS_DEFAULT,
+        Some(text) => text.parse::<u64>().ok().filter(|&ms| ms <= STEP_MS_MAX).ok_or_else(|| {
+            Error::invalid(format!("parameter 'execute_delay_ms' is '{text}': 0 to {STEP_MS_MAX} is supported"))
+        })?,
+    };
+    Ok(Arc::new(Iterative { signature, step: Duration::from_millis(step) }))
 }
 
 fn check(config: &ModelConfig) -> Result<()> {
@@ -145,7 +131,7 @@ mod tests {
     const OUTPUT: Tensor = ("OUTPUT", Int32, &[1]);
 
     fn model(parameters: &[(&str, &str)]) -> Arc<dyn Model> {
-        load(&IterativeBackend, &config(&[INPUT], &[OUTPUT], parameters)).expect("a good configuration")
+        load(&ITERATIVE, &config(&[INPUT], &[OUTPUT], parameters)).expect("a good configuration")
     }
 
     #[test]
@@ -167,7 +153,7 @@ mod tests {
     #[test]
     fn invalid_configurations_are_rejected() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {
-            refused(&IterativeBackend, &config(inputs, outputs, &[]), text);
+            refused(&ITERATIVE, &config(inputs, outputs, &[]), text);
         };
         check(&[INPUT, INPUT], &[OUTPUT], "expected 1 input, got 2");
         check(&[("IN", Int32, &[1])], &[OUTPUT], "expected first input tensor name to be INPUT, got IN");
@@ -176,7 +162,7 @@ mod tests {
         for text in ["soon", "600001", "-1"] {
             let c = config(&[INPUT], &[OUTPUT], &[("execute_delay_ms", text)]);
             let expected = format!("parameter 'execute_delay_ms' is '{text}': 0 to 600000 is supported");
-            assert_eq!(load(&IterativeBackend, &c).err(), Some(Error::invalid(expected)));
+            assert_eq!(load(&ITERATIVE, &c).err(), Some(Error::invalid(expected)));
         }
     }
 }

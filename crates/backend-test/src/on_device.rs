@@ -3,50 +3,34 @@
 //!
 //! A single input on the device is used in place; a batch is gathered there and divided without a copy.
 
+use crate::TestBackend;
 use crate::config::suffix;
 use backend::gather::{check_regions, gather_on, input_of};
-use backend::{
-    Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, placements, scatter,
-};
+use backend::{Batch, BatchEntry, Marks, Model, Outcome, RunControl, now_ns, placements, scatter};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::{Data, Error, RegionRef, Result, part};
 
 /// Backend `device_identity`.
-#[derive(Debug, Default)]
-pub struct DeviceBackend;
+pub const ON_DEVICE: TestBackend = TestBackend { name: "device_identity", load };
 
-impl Backend for DeviceBackend {
-    fn name(&self) -> &'static str {
-        "device_identity"
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    if signature.inputs.iter().any(|input| input.datatype.byte_size().is_none()) {
+        return Err(Error::invalid("'device_identity' backend does not support strings"));
     }
-
-    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(OpenedDevice))
-    }
-}
-
-struct OpenedDevice;
-
-impl Opened for OpenedDevice {
-    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        if signature.inputs.iter().any(|input| input.datatype.byte_size().is_none()) {
-            return Err(Error::invalid("'device_identity' backend does not support strings"));
-        }
-        let source = |name: &str| {
-            let index = suffix(name, "OUTPUT")?;
-            let found = signature.inputs.iter().position(|i| suffix(&i.name, "INPUT") == Some(index));
-            found.and_then(|i| u16::try_from(i).ok())
-        };
-        let sources: Option<Vec<u16>> = signature.outputs.iter().map(|o| source(&o.name)).collect();
-        let sources = sources.ok_or_else(|| Error::invalid("expected input and output indices to match"))?;
-        Ok(Arc::new(OnDevice {
-            devices: placements(config).map(|instance| instance.device.unwrap_or(0)).collect(),
-            signature,
-            sources,
-        }))
-    }
+    let source = |name: &str| {
+        let index = suffix(name, "OUTPUT")?;
+        let found = signature.inputs.iter().position(|i| suffix(&i.name, "INPUT") == Some(index));
+        found.and_then(|i| u16::try_from(i).ok())
+    };
+    let sources: Option<Vec<u16>> = signature.outputs.iter().map(|o| source(&o.name)).collect();
+    let sources = sources.ok_or_else(|| Error::invalid("expected input and output indices to match"))?;
+    Ok(Arc::new(OnDevice {
+        devices: placements(config).map(|instance| instance.device.unwrap_or(0)).collect(),
+        signature,
+        sources,
+    }))
 }
 
 struct OnDevice {

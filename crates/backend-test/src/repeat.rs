@@ -3,13 +3,11 @@
 //!
 //! A model that is not decoupled responds once, to requests of one element only.
 
+use crate::TestBackend;
 use crate::delay::{self, TICK_NS, Task};
 use crate::tensors::{ConfigTensor, check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::{detach, input_of};
-use backend::{
-    Backend, Batch, BatchEntry, Counted, Marks, Model, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
-    scatter,
-};
+use backend::{Batch, BatchEntry, Counted, Marks, Model, Outcome, Responder, RunControl, now_ns, scatter};
 use protocol::pb::inference::ModelConfig;
 use protocol::{Signature, check::IdPrefix};
 use std::sync::Arc;
@@ -17,31 +15,16 @@ use std::time::Duration;
 use tensor::{Data, DataType, Error, Result, Shape, ShapeDisplay};
 
 /// Backend `repeat`.
-#[derive(Debug, Default)]
-pub struct RepeatBackend;
-
-impl Backend for RepeatBackend {
-    fn name(&self) -> &'static str {
-        "repeat"
-    }
-
-    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(OpenedRepeat))
-    }
-}
+pub const REPEAT: TestBackend = TestBackend { name: "repeat", load };
 
 /// Maximum time of a request's delays; they occupy an instance, or an entry of the timer's list.
 const DELAY_MS_MAX: u32 = 600_000;
 /// Responses sent in a row before other tasks run.
 const BURST: usize = 64;
 
-struct OpenedRepeat;
-
-impl Opened for OpenedRepeat {
-    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        check(config)?;
-        Ok(Arc::new(Repeat { signature }))
-    }
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    check(config)?;
+    Ok(Arc::new(Repeat { signature }))
 }
 
 fn check(config: &ModelConfig) -> Result<()> {
@@ -261,7 +244,7 @@ mod tests {
     const OUTPUTS: [Tensor; 2] = [("OUT", Int32, &[1]), ("IDX", Uint32, &[1])];
 
     fn model() -> Arc<dyn Model> {
-        load(&RepeatBackend, &config(&INPUTS, &OUTPUTS, &[])).expect("a good configuration")
+        load(&REPEAT, &config(&INPUTS, &OUTPUTS, &[])).expect("a good configuration")
     }
 
     fn asked(values: &[i32], delays: &[i32], wait: i32) -> BatchEntry {
@@ -331,12 +314,12 @@ mod tests {
     #[test]
     fn invalid_configurations_are_rejected_with_triton_s_texts() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {
-            refused(&RepeatBackend, &config(inputs, outputs, &[]), text);
+            refused(&REPEAT, &config(inputs, outputs, &[]), text);
         };
         let [i, d, w] = INPUTS;
         let [o, x] = OUTPUTS;
         let batching = protocol::pb::inference::ModelConfig { max_batch_size: 2, ..config(&INPUTS, &OUTPUTS, &[]) };
-        refused(&RepeatBackend, &batching, "repeat backend only supports models with max_batch_size == 0");
+        refused(&REPEAT, &batching, "repeat backend only supports models with max_batch_size == 0");
         check(&INPUTS[..2], &OUTPUTS, "expected 3 inputs, got 2");
         check(&[i, d, w, ("X", Int32, &[1])], &OUTPUTS, "expected 3 inputs, got 4");
         check(&INPUTS, &OUTPUTS[..1], "expected 2 outputs, got 1");
@@ -353,6 +336,6 @@ mod tests {
         check(&[i, d, ("WAIT", Int32, &[1])], &OUTPUTS, "expected WAIT datatype to be UINT32, got TYPE_INT32");
         check(&INPUTS, &[("OUT", Fp32, &[1]), x], "expected OUT datatype to be INT32, got TYPE_FP32");
         let fixed = [("IN", Int32, &[2][..]), ("DELAY", Uint32, &[2]), w];
-        assert!(load(&RepeatBackend, &config(&fixed, &OUTPUTS, &[])).is_ok());
+        assert!(load(&REPEAT, &config(&fixed, &OUTPUTS, &[])).is_ok());
     }
 }

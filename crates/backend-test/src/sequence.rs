@@ -2,11 +2,12 @@
 //! `dyna_sequence` by correlation id, which it adds at the end. Both keep the sums themselves and follow the control
 //! tensors.
 
+use crate::TestBackend;
 use crate::config::delays;
 use crate::delay;
 use crate::tensors::{ConfigTensor, check_cpu, inputs, outputs};
 use backend::gather::{detach, input_of};
-use backend::{Backend, Batch, BatchEntry, Marks, Model, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter};
+use backend::{Batch, BatchEntry, Marks, Model, Outcome, RunControl, now_ns, scatter};
 use parking_lot::Mutex;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_sequence_batching::control::Kind;
@@ -18,46 +19,34 @@ use std::time::Duration;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Result};
 
-/// Backends `sequence` and `dyna_sequence`.
+/// Backend `sequence`.
+pub const SEQUENCE: TestBackend =
+    TestBackend { name: "sequence", load: |config, signature| load(Identified::ByRow, config, signature) };
+/// Backend `dyna_sequence`.
+pub const DYNA_SEQUENCE: TestBackend =
+    TestBackend { name: "dyna_sequence", load: |config, signature| load(Identified::ById, config, signature) };
+
+/// What identifies a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SequenceBackend {
-    /// Identifies a sequence by its row.
+enum Identified {
     ByRow,
-    /// Identifies a sequence by its id.
     ById,
 }
 
 /// Maximum number of sums of a model; further ones start from 0. A sequence that never ends keeps its sum.
 const SUMS_MAX: usize = 1 << 20;
 
-impl Backend for SequenceBackend {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::ByRow => "sequence",
-            Self::ById => "dyna_sequence",
-        }
-    }
-
-    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(OpenedSequence(*self)))
-    }
-}
-
-struct OpenedSequence(SequenceBackend);
-
-impl Opened for OpenedSequence {
-    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let controls = check(self.0, config)?;
-        let index = |name: &String| signature.inputs.iter().rposition(|i| *i.name == **name).map(|i| i as u16);
-        let [start, end, ready, id] = controls.map(|name| name.as_ref().and_then(index));
-        let pause = delays(config)?.execute;
-        Ok(Arc::new(Sums { kind: self.0, start, end, ready, id, pause, signature, sums: Mutex::default() }))
-    }
+fn load(kind: Identified, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    let controls = check(kind, config)?;
+    let index = |name: &String| signature.inputs.iter().rposition(|i| *i.name == **name).map(|i| i as u16);
+    let [start, end, ready, id] = controls.map(|name| name.as_ref().and_then(index));
+    let pause = delays(config)?.execute;
+    Ok(Arc::new(Sums { kind, start, end, ready, id, pause, signature, sums: Mutex::default() }))
 }
 
 /// Checks a configuration; returns the names of its controls for START, END, READY and CORRID.
-fn check(kind: SequenceBackend, config: &ModelConfig) -> Result<[Option<String>; 4]> {
-    check_cpu(kind.name(), config)?;
+fn check(kind: Identified, config: &ModelConfig) -> Result<[Option<String>; 4]> {
+    check_cpu(if kind == Identified::ByRow { "sequence" } else { "dyna_sequence" }, config)?;
     let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else {
         return Err(Error::internal("attempt to access non-existing object member 'sequence_batching'"));
     };
@@ -67,13 +56,13 @@ fn check(kind: SequenceBackend, config: &ModelConfig) -> Result<[Option<String>;
     check_tensors(kind, config)?;
     let names = controls.each_ref().map(|c| c.as_ref().map(|(name, _)| name.as_str()));
     match kind {
-        SequenceBackend::ByRow => {
+        Identified::ByRow => {
             let both = batching.control_input.len() == 2 && names[0] == Some("START") && names[2] == Some("READY");
             if !both {
                 return Err(Error::invalid("'START' and 'READY' must be configured as the control inputs"));
             }
         }
-        SequenceBackend::ById => {
+        Identified::ById => {
             if batching.control_input.len() != 4 || names.contains(&None) {
                 return Err(Error::invalid(
                     "'START', 'END', 'READY' and 'CORRID' must be configured as the control inputs",
@@ -90,7 +79,7 @@ fn check(kind: SequenceBackend, config: &ModelConfig) -> Result<[Option<String>;
     Ok(controls.map(|control| control.map(|(name, _)| name)))
 }
 
-fn check_tensors(kind: SequenceBackend, config: &ModelConfig) -> Result<()> {
+fn check_tensors(kind: Identified, config: &ModelConfig) -> Result<()> {
     let (inputs, outputs) = (inputs(config), outputs(config));
     let one = |what: &str, name: &str, given: &[ConfigTensor<'_>]| match given {
         [tensor] if tensor.dims.len() == 1 => {
@@ -103,7 +92,7 @@ fn check_tensors(kind: SequenceBackend, config: &ModelConfig) -> Result<()> {
             Ok(())
         }
         _ => {
-            let count = if kind == SequenceBackend::ById && what == "input" { "" } else { "one " };
+            let count = if kind == Identified::ById && what == "input" { "" } else { "one " };
             Err(Error::invalid(format!("model must have {count}{what} '{name}' with vector shape, any length")))
         }
     };
@@ -130,7 +119,7 @@ enum SumKey {
 }
 
 struct Sums {
-    kind: SequenceBackend,
+    kind: Identified,
     /// Indices of the controls.
     start: Option<u16>,
     end: Option<u16>,
@@ -152,7 +141,7 @@ impl Sums {
         if !self.flag(entry, self.ready)? {
             return Ok(Outcome::default());
         }
-        if self.kind == SequenceBackend::ByRow && matches!(entry.request.sequence.id, CorrelationId::String(_)) {
+        if self.kind == Identified::ByRow && matches!(entry.request.sequence.id, CorrelationId::String(_)) {
             let id = IdPrefix(&entry.request.id);
             return Err(Error::invalid(format!("{id}correlation ID in request is not an unsigned int")));
         }
@@ -166,8 +155,8 @@ impl Sums {
             _ => bytes.first_chunk().copied().map(i32::from_le_bytes),
         };
         let key = match self.kind {
-            SequenceBackend::ByRow => SumKey::Row { instance, row },
-            SequenceBackend::ById => SumKey::Id(bytes),
+            Identified::ByRow => SumKey::Row { instance, row },
+            Identified::ById => SumKey::Id(bytes),
         };
         let (starts, ends) = (self.flag(entry, self.start)?, self.flag(entry, self.end)?);
         let input = input_of(entry, 0).ok_or_else(|| Error::internal("an input is missing"))?;
@@ -239,7 +228,7 @@ mod tests {
     }
 
     /// The model as the engine loads it, with its controls as inputs.
-    fn sums(kind: SequenceBackend, controls: &[(&str, Kind)], id: DataType) -> Arc<dyn Model> {
+    fn sums(kind: TestBackend, controls: &[(&str, Kind)], id: DataType) -> Arc<dyn Model> {
         let config = with(config(&[INPUT], &[OUTPUT], &[]), controls, id);
         let mut seen = crate::testing::signature(&config);
         for (name, control) in controls {
@@ -248,8 +237,7 @@ mod tests {
             (spec.name, spec.datatype, spec.dims) = ((*name).into(), datatype, Shape::from_slice(&[1]));
             seen.inputs.push(spec);
         }
-        let opened = Box::new(OpenedSequence(kind));
-        opened.finish(&config, Arc::new(seen)).expect("loads")
+        (kind.load)(&config, Arc::new(seen)).expect("loads")
     }
 
     /// A row with values and control contents.
@@ -280,7 +268,7 @@ mod tests {
     // B-BI-04
     #[test]
     fn sequence_identifies_sequences_by_row() {
-        let model = sums(SequenceBackend::ByRow, &[ALL[0], ALL[2]], Bool);
+        let model = sums(SEQUENCE, &[ALL[0], ALL[2]], Bool);
         let of = |values: &[i32], start: u8, ready: u8| row(values, &[&[start], &[ready]]);
         assert_eq!(run(&*model, vec![of(&[1, 2, 3], 1, 1), of(&[5], 1, 1)]), [vec![6, 6, 6], vec![5]]);
         // A null row changes nothing.
@@ -297,7 +285,7 @@ mod tests {
     // B-BI-04
     #[test]
     fn dyna_sequence_identifies_sequences_by_id_and_adds_it_at_the_end() {
-        let model = sums(SequenceBackend::ById, &ALL, Uint64);
+        let model = sums(DYNA_SEQUENCE, &ALL, Uint64);
         let of = |value, start: u8, end: u8, id: u64| row(&[value], &[&[start], &[end], &[1], &id.to_le_bytes()]);
         assert_eq!(run(&*model, vec![of(1, 1, 0, 301), of(5, 1, 0, 302)]), [[1], [5]]);
         assert_eq!(run(&*model, vec![of(2, 0, 0, 302), of(2, 0, 0, 301)]), [[7], [3]]);
@@ -310,7 +298,7 @@ mod tests {
     fn invalid_configurations_are_rejected_with_triton_s_texts() {
         let sequence =
             |inputs: &[Tensor], outputs: &[Tensor]| with(config(inputs, outputs, &[]), &[ALL[0], ALL[2]], Bool);
-        let by_row = SequenceBackend::ByRow;
+        let by_row = SEQUENCE;
         assert!(load(&by_row, &sequence(&[INPUT], &[OUTPUT])).is_ok());
         let wrong = |inputs: &[Tensor], outputs: &[Tensor], text| refused(&by_row, &sequence(inputs, outputs), text);
         wrong(&[INPUT], &[OUTPUT, OUTPUT], "model must have one output 'OUTPUT' with vector shape, any length");
@@ -322,12 +310,12 @@ mod tests {
         wrong(&[("INPUT", Int32, &[2])], &[OUTPUT], "model input and output must have the same shape");
         wrong(&[INPUT], &[("OUT", Int32, &[1])], "model output must be named 'OUTPUT'");
         wrong(&[INPUT], &[("OUTPUT", Bytes, &[1])], "model output must have TYPE_INT32 data-type");
-        let controls = |kind: SequenceBackend, all: &[(&str, Kind)], id, text| {
+        let controls = |kind: TestBackend, all: &[(&str, Kind)], id, text| {
             refused(&kind, &with(config(&[INPUT], &[OUTPUT], &[]), all, id), text);
         };
         controls(by_row, &ALL[..3], Bool, "'START' and 'READY' must be configured as the control inputs");
         controls(by_row, &ALL[..1], Bool, "'START' and 'READY' must be configured as the control inputs");
-        let by_id = SequenceBackend::ById;
+        let by_id = DYNA_SEQUENCE;
         controls(by_id, &ALL, Int32, "model CORRID control input must have TYPE_UINT64 or TYPE_STRING data-type");
         let two = with(config(&[INPUT, INPUT], &[OUTPUT], &[]), &ALL, Uint64);
         refused(&by_id, &two, "model must have input 'INPUT' with vector shape, any length");

@@ -2,13 +2,11 @@
 //!
 //! A model that is not decoupled responds once, to n = 1 only.
 
+use crate::TestBackend;
 use crate::delay::{self, Task};
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::input_of;
-use backend::{
-    Backend, Batch, BatchEntry, Counted, Marks, Model, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
-    scatter,
-};
+use backend::{Batch, BatchEntry, Counted, Marks, Model, Outcome, Responder, RunControl, now_ns, scatter};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
@@ -16,18 +14,7 @@ use std::time::Duration;
 use tensor::{Data, DataType, Error, Result, Shape};
 
 /// Backend `square`.
-#[derive(Debug, Default)]
-pub struct SquareBackend;
-
-impl Backend for SquareBackend {
-    fn name(&self) -> &'static str {
-        "square"
-    }
-
-    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(OpenedSquare))
-    }
-}
+pub const SQUARE: TestBackend = TestBackend { name: "square", load };
 
 /// Maximum configurable delay of a response.
 const DELAY_NS_MAX: u64 = 600_000_000_000;
@@ -79,13 +66,9 @@ enum ResponseKind {
     Empty,
 }
 
-struct OpenedSquare;
-
-impl Opened for OpenedSquare {
-    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        check(config)?;
-        Ok(Arc::new(Square { signature, parameters: Parameters::of(config) }))
-    }
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    check(config)?;
+    Ok(Arc::new(Square { signature, parameters: Parameters::of(config) }))
 }
 
 fn check(config: &ModelConfig) -> Result<()> {
@@ -299,7 +282,7 @@ mod tests {
     const OUT: Tensor = ("OUT", Int32, &[1]);
 
     fn model(parameters: &[(&str, &str)]) -> Arc<dyn Model> {
-        load(&SquareBackend, &config(&[IN], &[OUT], parameters)).expect("a good configuration")
+        load(&SQUARE, &config(&[IN], &[OUT], parameters)).expect("a good configuration")
     }
 
     /// Checks the responses to n: `s`ent, `f`ailed, `e`mpty.
@@ -398,7 +381,7 @@ mod tests {
     #[test]
     fn invalid_configurations_are_rejected_with_triton_s_texts() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {
-            refused(&SquareBackend, &config(inputs, outputs, &[]), text);
+            refused(&SQUARE, &config(inputs, outputs, &[]), text);
         };
         check(&[("X", Int32, &[1]), IN], &[OUT], "expected 1 input, got 2");
         check(&[IN], &[OUT, ("X", Int32, &[1])], "expected 1 output, got 2");

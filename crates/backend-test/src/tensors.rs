@@ -26,9 +26,6 @@ pub(crate) fn outputs(config: &ModelConfig) -> Vec<ConfigTensor<'_>> {
 }
 
 /// Checks number and names; `what` is `input` or `output`.
-///
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check_names(what: &str, given: &[ConfigTensor<'_>], expected: &[&str]) -> Result<()> {
     if given.len() != expected.len() {
         let plural = if expected.len() == 1 { "" } else { "s" };
@@ -45,8 +42,6 @@ pub(crate) fn check_names(what: &str, given: &[ConfigTensor<'_>], expected: &[&s
     Ok(())
 }
 
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check_scalar(tensor: &ConfigTensor<'_>) -> Result<()> {
     if *tensor.dims == [1] {
         return Ok(());
@@ -54,8 +49,6 @@ pub(crate) fn check_scalar(tensor: &ConfigTensor<'_>) -> Result<()> {
     Err(Error::invalid(format!("expected {} shape to be [1], got {}", tensor.name, ShapeDisplay(tensor.dims))))
 }
 
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check_datatype(tensor: &ConfigTensor<'_>, expected: DataType) -> Result<()> {
     if tensor.datatype == expected as i32 {
         return Ok(());
@@ -64,8 +57,6 @@ pub(crate) fn check_datatype(tensor: &ConfigTensor<'_>, expected: DataType) -> R
     Err(Error::invalid(format!("expected {} datatype to be {}, got {got}", tensor.name, expected.name())))
 }
 
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check_cpu(backend: &str, config: &ModelConfig) -> Result<()> {
     if config.instance_group.iter().any(|g| matches!(g.kind(), Kind::Gpu | Kind::Model)) {
         return Err(Error::invalid(format!("'{backend}' backend only supports CPU instances")));

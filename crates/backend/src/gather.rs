@@ -5,11 +5,10 @@ use crate::copy::{self, Target};
 use crate::{BatchEntry, RemoteModel};
 use bytes::Bytes;
 use memory::budget::SMALL_BYTES_MAX;
-use memory::{Account, Budget, Charge, Kind, SlabMut, SlabPool};
+use memory::{Budget, Charge, Kind, SlabMut, SlabPool};
 use protocol::check::IdPrefix;
 use protocol::{InputTensor, Signature};
 use smallvec::SmallVec;
-use std::sync::LazyLock;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Location, RegionMemory, RegionRef, Result, element_count};
 
@@ -108,12 +107,12 @@ pub fn pinned_slab(len: usize) -> Result<(SlabMut, Option<Charge>)> {
 }
 
 fn charged(len: usize) -> Result<Option<Charge>> {
-    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
     if len <= SMALL_BYTES_MAX {
         return Ok(None);
     }
-    let charged = ACCOUNT.charge(Kind::Batch, false, len);
-    Ok(Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?))
+    let account = Budget::global().common();
+    let charged = account.charge(Kind::Batch, false, len);
+    Ok(Some(charged.inspect_err(|_| account.count_refusal())?))
 }
 
 /// The written slab as `Bytes`, which keep the charge.

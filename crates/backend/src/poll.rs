@@ -71,31 +71,37 @@ pub fn end_turn() {
 
 type OnOffer = Box<dyn Fn() + Send + Sync>;
 
-static POLLERS: RwLock<Vec<Weak<dyn Poller>>> = RwLock::new(Vec::new());
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-static ON_OFFER: Mutex<Vec<OnOffer>> = Mutex::new(Vec::new());
+/// Pollers of all servers of the process.
+struct Offered {
+    pollers: RwLock<Vec<Weak<dyn Poller>>>,
+    next: AtomicUsize,
+    on_offer: Mutex<Vec<OnOffer>>,
+}
+
+static OFFERED: Offered =
+    Offered { pollers: RwLock::new(Vec::new()), next: AtomicUsize::new(0), on_offer: Mutex::new(Vec::new()) };
 
 /// Adds a poller, which is used for as long as it lives.
 pub fn offer(poller: &Arc<dyn Poller>) {
-    let mut pollers = POLLERS.write();
+    let mut pollers = OFFERED.pollers.write();
     pollers.retain(|p| p.strong_count() > 0);
     pollers.push(Arc::downgrade(poller));
     drop(pollers);
-    for on_offer in ON_OFFER.lock().iter() {
+    for on_offer in OFFERED.on_offer.lock().iter() {
         on_offer();
     }
 }
 
 /// Registers a callback for each poller that is added later. Each kind of backend registers at most one.
 pub fn when_offered(on_offer: impl Fn() + Send + Sync + 'static) {
-    ON_OFFER.lock().push(Box::new(on_offer));
+    OFFERED.on_offer.lock().push(Box::new(on_offer));
 }
 
 /// The next living poller, round robin.
 pub fn pick() -> Option<Arc<dyn Poller>> {
-    let pollers = POLLERS.read();
+    let pollers = OFFERED.pollers.read();
     let living: Vec<_> = pollers.iter().filter_map(Weak::upgrade).collect();
-    let at = NEXT.fetch_add(1, Ordering::Relaxed).checked_rem(living.len())?;
+    let at = OFFERED.next.fetch_add(1, Ordering::Relaxed).checked_rem(living.len())?;
     living.into_iter().nth(at)
 }
 

@@ -210,28 +210,19 @@ impl CacheState {
         if self.insertion_bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
             return Err(Error::exhausted("too many responses are on their way to the cache"));
         }
-        let permit = InsertionPermit(Arc::clone(self), bytes);
+        let permit = Permit(Arc::clone(self), |state| &state.insertion_bytes, bytes);
         let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("a response of too many parts"))?;
         process.send(CacheOperation::Insert, self.next.fetch_add(1, Relaxed), &name(key), &text, Box::new(permit));
         Ok(())
     }
 }
 
-/// Counts a lookup until it is answered.
-struct LookupPermit(Arc<CacheState>);
+/// What a request counts for, in one of the counters, until it is answered.
+struct Permit(Arc<CacheState>, fn(&CacheState) -> &AtomicUsize, usize);
 
-impl Drop for LookupPermit {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.places.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Counts the bytes of an insertion until it is answered.
-struct InsertionPermit(Arc<CacheState>, usize);
-
-impl Drop for InsertionPermit {
-    fn drop(&mut self) {
-        self.0.insertion_bytes.fetch_sub(self.1, Relaxed);
+        self.1(&self.0).fetch_sub(self.2, Relaxed);
     }
 }
 
@@ -258,7 +249,7 @@ impl Cache for LibraryCache {
         if self.0.places.fetch_update(Relaxed, Relaxed, more).is_err() {
             return Lookup::Miss;
         }
-        let permit = LookupPermit(Arc::clone(&self.0));
+        let permit = Permit(Arc::clone(&self.0), |state| &state.places, 1);
         let id = self.0.next.fetch_add(1, Relaxed);
         let mut lookups = self.0.lookups.lock();
         let until = Instant::now() + LOOKUP_TIME;

@@ -103,20 +103,24 @@ unsafe impl Send for Context {}
 /// error.
 const PLACES: [&str; 2] = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
-/// Whether a driver was searched and found.
-static FOUND: AtomicBool = AtomicBool::new(false);
+/// What the process knows of the driver without searching it, and how its devices are used.
+struct Flags {
+    /// It was searched and found.
+    found: AtomicBool,
+    /// Devices may access each other's memory (`--enable-peer-access`).
+    peers: AtomicBool,
+}
+
+static FLAGS: Flags = Flags { found: AtomicBool::new(false), peers: AtomicBool::new(true) };
 
 /// Whether a device is known. Never searches a driver, so it is cheap on any path.
 pub fn has_devices() -> bool {
-    FOUND.load(Relaxed)
+    FLAGS.found.load(Relaxed)
 }
-
-/// Whether devices may access each other's memory (`--enable-peer-access`).
-static PEERS: AtomicBool = AtomicBool::new(true);
 
 /// Sets whether devices that are used from now on may access each other's memory. Allowed by default.
 pub fn allow_peers(allowed: bool) {
-    PEERS.store(allowed, Relaxed);
+    FLAGS.peers.store(allowed, Relaxed);
 }
 
 /// The driver of this process, searched once.
@@ -126,7 +130,7 @@ pub fn allow_peers(allowed: bool) {
 pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
     static DRIVER: LazyLock<Result<Driver, Unavailable>> = LazyLock::new(|| {
         let found = Driver::open(&candidates("NEREID_LIBCUDA", &PLACES));
-        FOUND.store(found.is_ok(), Relaxed);
+        FLAGS.found.store(found.is_ok(), Relaxed);
         found
     });
     DRIVER.as_ref()
@@ -359,7 +363,7 @@ impl Driver {
         let others = contexts.iter().enumerate().filter(|&(n, other)| n != device as usize && other.is_some());
         let others: Vec<u32> = others.map(|(n, _)| n as u32).collect();
         drop(contexts);
-        if PEERS.load(Relaxed) {
+        if FLAGS.peers.load(Relaxed) {
             others.into_iter().for_each(|other| self.make_peers(device, other));
         }
         Ok(context)

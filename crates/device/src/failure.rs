@@ -38,14 +38,24 @@ pub fn is_sticky(code: i32) -> bool {
     STICKY.contains(&code)
 }
 
-/// Ordinal and reason of each failed device.
-static FAILED: Mutex<Vec<(u32, Arc<str>)>> = Mutex::new(Vec::new());
-/// Number of failed devices, so that checks on every copy need no lock while it is 0.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
 type Listener = Arc<dyn Fn(u32, &str) + Send + Sync>;
-static LISTENERS: Mutex<Vec<(u64, Listener)>> = Mutex::new(Vec::new());
-static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Failed devices: a context belongs to the process, so they are failed for all of its servers.
+struct Failures {
+    /// Ordinal and reason.
+    devices: Mutex<Vec<(u32, Arc<str>)>>,
+    /// Number of them, so that checks on every copy need no lock while it is 0.
+    count: AtomicUsize,
+    listeners: Mutex<Vec<(u64, Listener)>>,
+    next: AtomicU64,
+}
+
+static FAILURES: Failures = Failures {
+    devices: Mutex::new(Vec::new()),
+    count: AtomicUsize::new(0),
+    listeners: Mutex::new(Vec::new()),
+    next: AtomicU64::new(0),
+};
 
 /// A registered listener; dropping it ends the notifications, except one in progress.
 #[must_use = "dropping it ends the notifications"]
@@ -54,7 +64,7 @@ pub struct Listening(u64);
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let mut all = LISTENERS.lock();
+        let mut all = FAILURES.listeners.lock();
         let gone = all.iter().position(|(id, _)| *id == self.0).map(|at| all.remove(at));
         drop(all);
         // Its captured values may take any lock when dropped.
@@ -65,16 +75,16 @@ impl Drop for Listening {
 /// The reason why the device cannot be used any more; `None` while it can.
 #[must_use]
 pub fn failed(device: u32) -> Option<Arc<str>> {
-    if COUNT.load(Ordering::Acquire) == 0 {
+    if FAILURES.count.load(Ordering::Acquire) == 0 {
         return None;
     }
-    FAILED.lock().iter().find(|(failed, _)| *failed == device).map(|(_, why)| Arc::clone(why))
+    FAILURES.devices.lock().iter().find(|(failed, _)| *failed == device).map(|(_, why)| Arc::clone(why))
 }
 
 /// Number of failed devices.
 #[must_use]
 pub fn failures() -> usize {
-    COUNT.load(Ordering::Acquire)
+    FAILURES.count.load(Ordering::Acquire)
 }
 
 /// Returns an error for a failed device.
@@ -99,16 +109,16 @@ pub fn lost(device: u32, why: &str) -> Error {
 ///
 /// A separate thread notifies listeners, because this may be called under any lock.
 pub fn report(device: u32, why: &str) {
-    let mut all = FAILED.lock();
+    let mut all = FAILURES.devices.lock();
     if all.iter().any(|(failed, _)| *failed == device) {
         return;
     }
     let why: Arc<str> = why.into();
     all.push((device, Arc::clone(&why)));
-    COUNT.store(all.len(), Ordering::Release);
+    FAILURES.count.store(all.len(), Ordering::Release);
     drop(all);
     log::error!("GPU {device} failed: {why}. No context of this process on it can be used any more");
-    let listeners: Vec<Listener> = LISTENERS.lock().iter().map(|(_, listener)| Arc::clone(listener)).collect();
+    let listeners: Vec<Listener> = FAILURES.listeners.lock().iter().map(|(_, listener)| Arc::clone(listener)).collect();
     if listeners.is_empty() {
         return;
     }
@@ -120,10 +130,10 @@ pub fn report(device: u32, why: &str) {
 
 /// Notifies `listener` of each failed device, past and future, with its reason, until the returned value is dropped.
 pub fn on_failure(listener: impl Fn(u32, &str) + Send + Sync + 'static) -> Listening {
-    let (listener, id): (Listener, _) = (Arc::new(listener), NEXT.fetch_add(1, Ordering::Relaxed));
+    let (listener, id): (Listener, _) = (Arc::new(listener), FAILURES.next.fetch_add(1, Ordering::Relaxed));
     // Under the lock, so that no failure is missed.
-    let failed = FAILED.lock();
-    LISTENERS.lock().push((id, Arc::clone(&listener)));
+    let failed = FAILURES.devices.lock();
+    FAILURES.listeners.lock().push((id, Arc::clone(&listener)));
     let before = failed.clone();
     drop(failed);
     before.iter().for_each(|(device, why)| listener(*device, why));

@@ -13,17 +13,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Se
 /// Default limit of locked bytes.
 pub const LOCKED_BYTES_DEFAULT: usize = 1 << 30;
 
-static BYTES_MAX: AtomicUsize = AtomicUsize::new(LOCKED_BYTES_DEFAULT);
-static BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Locked memory of the process.
+struct Use {
+    bytes: AtomicUsize,
+    bytes_max: AtomicUsize,
+    has_warned: AtomicBool,
+}
+
+static USE: Use = Use {
+    bytes: AtomicUsize::new(0),
+    bytes_max: AtomicUsize::new(LOCKED_BYTES_DEFAULT),
+    has_warned: AtomicBool::new(false),
+};
 
 /// Sets the limit of locked bytes; pages that are locked stay so. 0 locks none.
 pub fn lock_at_most(bytes: usize) {
-    BYTES_MAX.store(bytes, Relaxed);
+    USE.bytes_max.store(bytes, Relaxed);
 }
 
 /// Locked bytes, and their limit.
 pub fn locked_bytes() -> (usize, usize) {
-    (BYTES.load(Relaxed), BYTES_MAX.load(Relaxed))
+    (USE.bytes.load(Relaxed), USE.bytes_max.load(Relaxed))
 }
 
 /// A mapping whose pages are locked until this is dropped.
@@ -44,12 +54,12 @@ impl Locked {
     /// # Safety
     /// `len` bytes at `start` are mapped, and stay so until the returned value is dropped.
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> Option<Self> {
-        let most = BYTES_MAX.load(Relaxed);
+        let most = USE.bytes_max.load(Relaxed);
         if most == 0 || len == 0 {
             return None;
         }
         let driver = driver().ok()?;
-        let room = BYTES.fetch_update(SeqCst, SeqCst, |used| used.checked_add(len).filter(|&sum| sum <= most));
+        let room = USE.bytes.fetch_update(SeqCst, SeqCst, |used| used.checked_add(len).filter(|&sum| sum <= most));
         if room.is_err() {
             log_once(&format!("the limit of {most} locked bytes leaves no room for {len}"));
             return None;
@@ -58,7 +68,7 @@ impl Locked {
         match unsafe { driver.lock(HOST_DEVICE, start, len) } {
             Ok(()) => Some(Self { driver, start, len }),
             Err(e) => {
-                BYTES.fetch_sub(len, SeqCst);
+                USE.bytes.fetch_sub(len, SeqCst);
                 log_once(e.message());
                 None
             }
@@ -67,8 +77,7 @@ impl Locked {
 }
 
 fn log_once(why: &str) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !TOLD.swap(true, Relaxed) {
+    if !USE.has_warned.swap(true, Relaxed) {
         log::info!("a region of shared memory is not page-locked, so its copies to devices are slower: {why}");
     }
 }
@@ -78,6 +87,6 @@ impl Drop for Locked {
         if let Err(e) = self.driver.unlock(HOST_DEVICE, self.start) {
             log::warn!("a region of shared memory stays page-locked: {}", e.message());
         }
-        BYTES.fetch_sub(self.len, SeqCst);
+        USE.bytes.fetch_sub(self.len, SeqCst);
     }
 }

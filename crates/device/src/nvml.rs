@@ -103,6 +103,7 @@ pub struct NvmlError {
     pub text: String,
 }
 
+/// The result of a query. The error names the function, and its code with the text of the library.
 type NvmlResult<T> = Result<T, NvmlError>;
 
 /// The library of this process, searched once.
@@ -133,9 +134,6 @@ impl Nvml {
     }
 
     /// Version of the driver, for example `580.65.06`.
-    ///
-    /// # Errors
-    /// `NvmlError`, as for all queries.
     pub fn driver_version(&self) -> NvmlResult<String> {
         self.text("nvmlSystemGetDriverVersion", |to, len| {
             // SAFETY: writes at most `len` existing bytes.
@@ -159,17 +157,11 @@ impl Nvml {
     }
 
     /// The device at an address; for an instance, the device that it is part of.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn by_pci(&self, address: PciAddress) -> NvmlResult<NvmlDevice> {
         self.by_text("nvmlDeviceGetHandleByPciBusId", address.to_string(), self.functions.by_pci)
     }
 
     /// The device or instance with a uuid, such as `GPU-…` or `MIG-…`.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn by_uuid(&self, uuid: String) -> NvmlResult<NvmlDevice> {
         self.by_text("nvmlDeviceGetHandleByUUID", uuid, self.functions.by_uuid)
     }
@@ -192,9 +184,6 @@ impl Nvml {
     }
 
     /// For example `GPU-…`, or `MIG-…` for an instance.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn uuid(&self, device: NvmlDevice) -> NvmlResult<String> {
         self.text("nvmlDeviceGetUUID", |to, len| {
             // SAFETY: a device of the library; writes at most `len` existing bytes.
@@ -203,9 +192,6 @@ impl Nvml {
     }
 
     /// For example `NVIDIA H200`.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn name(&self, device: NvmlDevice) -> NvmlResult<String> {
         self.text("nvmlDeviceGetName", |to, len| {
             // SAFETY: as in `uuid`.
@@ -214,9 +200,6 @@ impl Nvml {
     }
 
     /// PCI address of a device.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn pci(&self, device: NvmlDevice) -> NvmlResult<PciAddress> {
         // SAFETY: consists of integers and bytes, for which zero is valid.
         let mut pci: Pci = unsafe { std::mem::zeroed() };
@@ -253,9 +236,6 @@ impl Nvml {
     }
 
     /// Share of time during which kernels ran, in per cent.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn utilization(&self, device: NvmlDevice) -> NvmlResult<u32> {
         let mut rates = Utilization::default();
         // SAFETY: a device of the library; writes one structure.
@@ -265,9 +245,6 @@ impl Nvml {
     }
 
     /// Bytes of its memory: total, and in use.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn memory(&self, device: NvmlDevice) -> NvmlResult<(u64, u64)> {
         // The version has the size in its low bits and the version of the structure above them.
         let mut memory = MemoryV2 { version: size_of::<MemoryV2>() as c_uint | 2 << 24, ..MemoryV2::default() };
@@ -284,25 +261,16 @@ impl Nvml {
     }
 
     /// Current power, in mW.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn power(&self, device: NvmlDevice) -> NvmlResult<u32> {
         self.number("nvmlDeviceGetPowerUsage", self.functions.power, device)
     }
 
     /// Power limit, in mW.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn power_limit(&self, device: NvmlDevice) -> NvmlResult<u32> {
         self.number("nvmlDeviceGetEnforcedPowerLimit", self.functions.power_limit, device)
     }
 
     /// Energy since the driver was loaded, in mJ.
-    ///
-    /// # Errors
-    /// `NvmlError`.
     pub fn energy(&self, device: NvmlDevice) -> NvmlResult<u64> {
         self.number("nvmlDeviceGetTotalEnergyConsumption", self.functions.energy, device)
     }

@@ -83,13 +83,33 @@ struct DeviceBlock {
     address: Address,
 }
 
-/// Handles of blocks by device and address; `None` if the driver cannot make one.
-static HANDLES: Mutex<BTreeMap<(u32, Address), Option<Handle>>> = Mutex::new(BTreeMap::new());
+/// Pools of the process, made when first needed.
+struct ProcessPools {
+    sizes: Mutex<PoolSizes>,
+    /// `None` without a device.
+    pools: OnceLock<Option<Pools>>,
+    /// Handles of blocks by device and address; `None` if the driver cannot make one.
+    handles: Mutex<BTreeMap<(u32, Address), Option<Handle>>>,
+    /// Start and end of the pinned block; an end of 0 means none.
+    pinned: (AtomicUsize, AtomicUsize),
+    /// Bytes of the pinned pool used by request bodies.
+    bodies: AtomicUsize,
+    has_warned: AtomicBool,
+}
+
+static PROCESS: ProcessPools = ProcessPools {
+    sizes: Mutex::new(PoolSizes { pinned: PINNED_BYTES_DEFAULT, devices: Vec::new() }),
+    pools: OnceLock::new(),
+    handles: Mutex::new(BTreeMap::new()),
+    pinned: (AtomicUsize::new(0), AtomicUsize::new(0)),
+    bodies: AtomicUsize::new(0),
+    has_warned: AtomicBool::new(false),
+};
 
 impl DeviceBlock {
     /// Handle with which other processes open the block. Requested from the driver once.
     fn handle(&self) -> Option<Handle> {
-        *HANDLES.lock().entry((self.device, self.address)).or_insert_with(|| {
+        *PROCESS.handles.lock().entry((self.device, self.address)).or_insert_with(|| {
             let made = self.driver.handle_of(self.device, self.address);
             if let Err(e) = &made {
                 log::info!(
@@ -110,7 +130,7 @@ impl Block for DeviceBlock {
     }
 
     fn end(self) {
-        if let Some(Some(handle)) = HANDLES.lock().remove(&(self.device, self.address)) {
+        if let Some(Some(handle)) = PROCESS.handles.lock().remove(&(self.device, self.address)) {
             closing::notify(self.device, &handle);
         }
         if let Err(e) = self.driver.free(self.device, self.address) {
@@ -130,9 +150,6 @@ unsafe impl Send for HostBlock {}
 // SAFETY: as above.
 unsafe impl Sync for HostBlock {}
 
-/// Start and end of the pinned block; an end of 0 means none.
-static PINNED: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
-
 impl Block for HostBlock {
     fn make(device: u32, len: usize) -> Result<Self> {
         let driver = driver().map_err(|why| Error::environment(why.to_string()))?;
@@ -140,13 +157,13 @@ impl Block for HostBlock {
         // The contents are undefined, and slices of uninitialised memory are not allowed.
         // SAFETY: `len` bytes that were just allocated.
         unsafe { start.as_ptr().write_bytes(0, len) };
-        PINNED.0.store(start.as_ptr() as usize, Relaxed);
-        PINNED.1.store(start.as_ptr() as usize + len, Relaxed);
+        PROCESS.pinned.0.store(start.as_ptr() as usize, Relaxed);
+        PROCESS.pinned.1.store(start.as_ptr() as usize + len, Relaxed);
         Ok(Self { driver, start })
     }
 
     fn end(self) {
-        PINNED.1.store(0, Relaxed);
+        PROCESS.pinned.1.store(0, Relaxed);
         // SAFETY: a pool frees its block when no piece is in use.
         if let Err(e) = unsafe { self.driver.free_host(HOST_DEVICE, self.start) } {
             log::warn!("the pinned memory pool was not given back: {}", e.message());
@@ -251,9 +268,6 @@ struct Pools {
     devices: Vec<Arc<BlockPool<DeviceBlock>>>,
 }
 
-static SIZES: Mutex<PoolSizes> = Mutex::new(PoolSizes { pinned: PINNED_BYTES_DEFAULT, devices: Vec::new() });
-static POOLS: OnceLock<Option<Pools>> = OnceLock::new();
-
 impl PoolSizes {
     fn of(&self, device: u32) -> usize {
         self.devices.iter().rev().find(|(of, _)| *of == device).map_or(DEVICE_BYTES_DEFAULT, |&(_, bytes)| bytes)
@@ -262,9 +276,9 @@ impl PoolSizes {
 
 /// `None` without a device.
 fn pools() -> Option<&'static Pools> {
-    let made = POOLS.get_or_init(|| {
+    let made = PROCESS.pools.get_or_init(|| {
         let driver = driver().ok()?;
-        let sizes = SIZES.lock();
+        let sizes = PROCESS.sizes.lock();
         let of_device = |n| {
             let total = driver.device_memory(n).unwrap_or(0) as u64;
             Arc::new(BlockPool::new(format!("memory pool of device {n}"), n, sizes.of(n), total))
@@ -279,18 +293,18 @@ fn pools() -> Option<&'static Pools> {
 
 /// Sets the sizes of pools. Allocated blocks keep theirs.
 pub fn set_pool_sizes(sizes: PoolSizes) {
-    if let Some(Some(pools)) = POOLS.get() {
+    if let Some(Some(pools)) = PROCESS.pools.get() {
         pools.pinned.size.store(sizes.pinned, Relaxed);
         for pool in &pools.devices {
             pool.size.store(sizes.of(pool.device), Relaxed);
         }
     }
-    *SIZES.lock() = sizes;
+    *PROCESS.sizes.lock() = sizes;
 }
 
 /// The size set for the pinned pool, also without a device.
 pub fn pinned_pool_size() -> usize {
-    SIZES.lock().pinned
+    PROCESS.sizes.lock().pinned
 }
 
 /// Usage of all pools, the pinned one first. Empty without a known device.
@@ -302,7 +316,7 @@ pub fn pool_uses() -> Vec<PoolUse> {
 
 /// Frees blocks without pieces in use; they are allocated again when needed.
 pub fn release_pools() {
-    let Some(Some(pools)) = POOLS.get() else { return };
+    let Some(Some(pools)) = PROCESS.pools.get() else { return };
     pools.pinned.release();
     pools.devices.iter().for_each(|pool| pool.release());
 }
@@ -323,15 +337,12 @@ pub fn prepare_pinned() {
     }
 }
 
-/// Bytes of the pinned pool used by request bodies.
-static BODIES: AtomicUsize = AtomicUsize::new(0);
-
 /// `len` bytes of the pinned pool for a request body, which its client may send slowly. `None` before `prepare_pinned`,
 /// without room, and beyond the share of bodies. Never calls the driver.
 pub fn pinned_for_body(len: usize) -> Option<Pinned> {
-    let pool = &POOLS.get()?.as_ref()?.pinned;
+    let pool = &PROCESS.pools.get()?.as_ref()?.pinned;
     let size = pool.size.load(Relaxed);
-    if PINNED.1.load(Relaxed) == 0 || len > size / BODY_PINNED_SHARE {
+    if PROCESS.pinned.1.load(Relaxed) == 0 || len > size / BODY_PINNED_SHARE {
         return None;
     }
     let share = BodyShare::take(len, size / BODIES_PINNED_SHARE)?;
@@ -342,7 +353,7 @@ pub fn pinned_for_body(len: usize) -> Option<Pinned> {
 /// Bytes of the pinned pool used by request bodies, and their limit.
 pub fn pinned_bodies() -> (usize, usize) {
     let size = pools().map_or(0, |pools| pools.pinned.size.load(Relaxed));
-    (BODIES.load(Relaxed), size / BODIES_PINNED_SHARE)
+    (PROCESS.bodies.load(Relaxed), size / BODIES_PINNED_SHARE)
 }
 
 /// A body's part of the share of bodies, returned on drop.
@@ -352,19 +363,19 @@ impl BodyShare {
     fn take(len: usize, most: usize) -> Option<Self> {
         let share = Self(len);
         // Added before the comparison, and subtracted by the drop if too much, so the limit is never exceeded.
-        (BODIES.fetch_add(len, Relaxed).saturating_add(len) <= most).then_some(share)
+        (PROCESS.bodies.fetch_add(len, Relaxed).saturating_add(len) <= most).then_some(share)
     }
 }
 
 impl Drop for BodyShare {
     fn drop(&mut self) {
-        BODIES.fetch_sub(self.0, Relaxed);
+        PROCESS.bodies.fetch_sub(self.0, Relaxed);
     }
 }
 
 /// Whether these bytes are in the pinned pool, so that devices access them directly.
 pub fn is_pinned(bytes: &[u8]) -> bool {
-    let (start, end) = (PINNED.0.load(Relaxed), PINNED.1.load(Relaxed));
+    let (start, end) = (PROCESS.pinned.0.load(Relaxed), PROCESS.pinned.1.load(Relaxed));
     let at = bytes.as_ptr() as usize;
     !bytes.is_empty() && start <= at && at < end
 }
@@ -375,7 +386,6 @@ pub fn is_pinned(bytes: &[u8]) -> bool {
 /// # Errors
 /// RESOURCE_EXHAUSTED without room, logged the first time; UNAVAILABLE without such a pool or if the device failed.
 pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
-    static LOGGED: AtomicBool = AtomicBool::new(false);
     failure::check(device)?;
     let pool = pools().and_then(|pools| pools.devices.get(device as usize));
     let pool = pool.ok_or_else(|| Error::environment(format!("there is no memory pool of device {device}")))?;
@@ -388,7 +398,7 @@ pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
                 "the memory pool of device {device} has no room for {len} bytes: {used_bytes} of {bytes_max} bytes are \
                  in use; --cuda-memory-pool-byte-size={device}:BYTES makes it larger"
             );
-            if !LOGGED.swap(true, Relaxed) {
+            if !PROCESS.has_warned.swap(true, Relaxed) {
                 log::warn!("{text}");
             }
             Err(Error::exhausted(text))

@@ -252,7 +252,7 @@ fn read_a_piece() {
 }
 
 #[test]
-fn b_pyr_14_another_process_can_open_a_piece_of_a_pool_and_is_notified_when_the_pool_is_freed() {
+fn b_pyr_14_another_process_opens_a_piece_of_a_pool_and_learns_when_it_is_freed() {
     assert_eq!(child("lend_a_piece", "", "2", ""), "true");
     // If the driver makes no handles, contents are copied through the host.
     assert_eq!(child("lend_a_piece", "", "2", "cuIpcGetMemHandle:0:801"), "none");

@@ -3,7 +3,7 @@
 use protocol::{Checked, InferRequest, Signature};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 /// Everything that requests of a batch must have in common, flattened. Requests with equal keys may share a batch.
 pub(crate) type Key = SmallVec<[i64; 8]>;
@@ -49,8 +49,8 @@ impl ShapeRule {
 /// Class of requests that cost the same per row: equal shapes apart from the batch dimension. Keyed, so that a client
 /// cannot choose two shapes of one class and have a slow one taken for a cheap one.
 pub(crate) fn class_of(key: &Key) -> u64 {
-    static KEYED: OnceLock<RandomState> = OnceLock::new();
-    if key.is_empty() { 0 } else { KEYED.get_or_init(RandomState::new).hash_one(&key[..]) }
+    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    if key.is_empty() { 0 } else { KEYED.hash_one(&key[..]) }
 }
 
 #[cfg(test)]

@@ -26,13 +26,13 @@ use crate::version::{ModelVersion, Work};
 use backend::{Marks, now_ns, scatter};
 use graph::{Action, DEPTH_MAX, GraphExecution, Limits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
-use memory::{Account, Budget, Kind};
+use memory::{Budget, Kind};
 use parking_lot::Mutex;
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use tensor::{Base, Code, Data, Error, Fault, RegionRef, Result};
 use trace::Trace;
 
@@ -265,12 +265,12 @@ impl Flow {
     /// # Errors
     /// RESOURCE_EXHAUSTED if there is no memory for them now.
     fn charged(&self, step: usize, mut response: InferResponse) -> Result<InferResponse> {
-        static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+        let account = Budget::global().common();
         for output in &mut response.outputs {
             let Data::Bytes(bytes) = &mut output.data else { continue };
             if bytes.len() > SMALL_BYTES_MAX && self.plan.is_taken(step, usize::from(output.index)) {
-                let charged = ACCOUNT.charge(Kind::Answer, false, bytes.len());
-                let charge = charged.inspect_err(|_| ACCOUNT.count_refusal())?;
+                let charged = account.charge(Kind::Answer, false, bytes.len());
+                let charge = charged.inspect_err(|_| account.count_refusal())?;
                 *bytes = charge.hold(std::mem::take(bytes));
             }
         }

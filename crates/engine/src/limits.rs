@@ -155,12 +155,12 @@ mod tests {
         refused(
             groups(&[i32::MAX]),
             "instance group 'g' of model 'm' has count 2147483647: at most 4096 instances per model are supported, \
-             and its groups ask for 2147483647",
+             and its groups have 2147483647",
         );
         refused(
             groups(&[4000, 97]),
-            "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, and its \
-             groups ask for 4097",
+            "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, \
+             and its groups have 4097",
         );
         // A group without count has one instance.
         assert_eq!(check(&groups(&[4000, 95, -1])), Ok(()));

@@ -21,7 +21,7 @@ impl Engine {
     ///
     /// # Errors
     /// The model is unknown, it is decoupled and the caller takes only one response, too many models call one another,
-    /// or those of [`crate::ModelVersion::call`]. Then `answers` receives nothing.
+    /// or [`crate::ModelVersion::call`] fails. Then `answers` receives nothing.
     pub fn call_from_model(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>> {
         let ModelCall { model, version, mut request, decoupled, parent_trace, is_only_checked } = call;
         if request.depth > MODEL_CALLS_DEPTH_MAX {

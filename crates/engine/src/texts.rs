@@ -25,8 +25,8 @@ use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::{Checked, InferRequest, InferResponse};
 use scheduler::Dynamic;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
 
@@ -78,9 +78,6 @@ impl Sink for TextSink {
 }
 
 /// Checks that the scheduling of a text model is one that texts have.
-///
-/// # Errors
-/// INVALID_ARG.
 pub(crate) fn check(open: &OpenSpec, config: &ModelConfig) -> Result<()> {
     let what = match &config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(_)) => "sequence_batching",
@@ -150,7 +147,7 @@ pub(crate) fn start(
     let state = TicketState::new(Some(version.me.clone()), parent.map(|p| &p.state))?;
     let ticket = Ticket::new(state);
     let is_short = texts <= CALLER_TEXTS_MAX && division.bytes() <= CALLER_BYTES_MAX;
-    let jobs = if is_short { 1 } else { texts.min(*JOBS_MAX) };
+    let jobs = if is_short { 1 } else { texts.min(jobs_max()) };
     version.joined(1);
     let running = Arc::new(TextRequest {
         division,
@@ -176,8 +173,9 @@ pub(crate) fn start(
 }
 
 /// Jobs of one request that run at once.
-static JOBS_MAX: LazyLock<u32> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)));
+fn jobs_max() -> u32 {
+    u32::try_from(memory::machine::cpus()).unwrap_or(u32::MAX)
+}
 
 impl TextRequest {
     fn submit(self: &Arc<Self>) {
@@ -266,7 +264,7 @@ impl TextRequest {
         progress.done += 1;
         let is_last = progress.done == self.division.texts();
         // A job ended because too many texts were ahead.
-        let is_next = progress.next < self.division.texts() && progress.jobs < *JOBS_MAX;
+        let is_next = progress.next < self.division.texts() && progress.jobs < jobs_max();
         let continues = is_next && progress.next - progress.done <= self.ahead_max() / 2;
         progress.jobs += u32::from(continues);
         drop(progress);

@@ -141,8 +141,8 @@ fn device_memory_of_a_load_is_limited_by_the_device_and_its_usable_part() {
     let expected = [
         "\"model '0 300001' version 1 does not fit: it needs 300001 bytes of device 0, which has 1000000 of its \
          1000000 bytes free; \
-         models that are loaded need 700000 of the 1000000 bytes that models may need, and 0 bytes of these are being \
-         loaded\"",
+         loaded models need 700000 of the 1000000 bytes that models may use, 0 bytes of them for \
+          models that are being loaded\"",
         "\"model '7 1' version 1 cannot be loaded: device 7 does not report its memory: there is no device 7, there \
          are 2\"",
         "[RowUse { device: 0, limit_bytes: 1000000, promised_bytes: 700000 }]",

@@ -7,7 +7,7 @@
 mod support;
 
 use backend::{copy, scatter};
-use backend_test::{DeviceBackend, IdentityBackend};
+use backend_test::{IDENTITY, ON_DEVICE};
 use engine::{Engine, EngineOptions, ServerState};
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::{State, StrategyChoice, StrategyDirect};
@@ -142,7 +142,7 @@ fn bytes(response: &InferResponse) -> Vec<u8> {
 }
 
 fn engine() -> Arc<Engine> {
-    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(DeviceBackend)]).expect("an engine");
+    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(ON_DEVICE)]).expect("an engine");
     engine.set_server_state(ServerState::Ready);
     for (name, device) in [("a", 0), ("b", 0), ("c", 1)] {
         publish(&engine, &on_device(name, device)).expect("a good configuration");
@@ -321,7 +321,7 @@ fn m_29_a_run_that_waits_for_a_device_is_not_inline() {
 #[test]
 #[ignore = "runs in a child of the other tests"]
 fn waits() {
-    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(IdentityBackend)]).expect("an engine");
+    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(IDENTITY)]).expect("an engine");
     engine.set_server_state(ServerState::Ready);
     let config = pb::ModelConfig { backend: "identity".into(), instance_group: vec![], ..on_device("host", 0) };
     let version = publish(&engine, &config).expect("a good configuration");

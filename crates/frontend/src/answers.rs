@@ -493,7 +493,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn small_responses_to_a_slow_reader_are_packed_and_keep_their_order_among_large_ones() {
+    fn small_responses_to_a_slow_reader_are_packed_and_stay_in_order() {
         let (inbox, slots, account) = inbox(1 << 30, 2);
         let sizes: Vec<usize> = (0..1000).map(|i| if i % 100 == 50 { 20_000 } else { i }).collect();
         let expected: Vec<String> = (0..).zip(&sizes).map(|(i, bytes)| format!("{}: {bytes}", i % 2)).collect();
@@ -537,7 +537,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_slow_reader_holds_no_more_than_the_limits_and_gets_all_queued_responses_before_the_error() {
+    fn a_slow_reader_is_limited_and_gets_all_queued_responses_before_the_error() {
         for (bytes, budget, why) in [
             (1 << 20, 1 << 30, "bytes would wait"),
             (0, 1 << 30, "responses wait"),

@@ -105,7 +105,7 @@ impl Embedded {
         options: FrontendOptions,
         settle: Settle,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared::new(0, memory::Budget::global().clone()).with_logs(options.logs.clone()));
+        let shared = Arc::new(Shared::new(0, options.budget()).with_logs(options.logs.clone()));
         let gate = options.gate();
         let ListenOptions { http, grpc, openai_errors_as_triton, .. } = options.listen;
         let http = http.unwrap_or_default();
@@ -126,6 +126,7 @@ impl Embedded {
         let (jobs, mut asked) = unbounded_channel();
         let open: Arc<Mutex<HashMap<u32, UnboundedSender<EmbedInput>>>> = Arc::default();
         let (still_open, settled) = (open.clone(), settle.clone());
+        let budget = shared.budget().clone();
         let body = move || {
             memory::thread::request_short_slices();
             hold::begin(Arc::new(Holds::default()));
@@ -133,7 +134,7 @@ impl Embedded {
             local.block_on(&runtime, async move {
                 let _turns = begin_reactor();
                 // The other server's connections are unknown here, so all share one account, bounded by the budget.
-                let account = memory::Budget::global().common();
+                let account = budget.common().clone();
                 let shared_account = Rc::new(account.clone());
                 let over = Rc::new(Notify::new());
                 while let Some(job) = asked.recv().await {

@@ -120,11 +120,11 @@ mod tests {
         std::fs::remove_file(&directory).unwrap();
         assert_eq!(describe(unix.as_raw_fd()).unwrap().family, "unix");
         for fd in [udp.as_raw_fd(), stream.as_raw_fd(), unix.as_raw_fd()] {
-            assert!(take(fd, 1).unwrap_err().message().ends_with("is no listening TCP socket"));
+            assert!(take(fd, 1).unwrap_err().message().ends_with("is not a listening TCP socket"));
         }
         let file = std::fs::File::open("/dev/null").unwrap();
         for fd in [file.as_raw_fd(), -1, 1_000_000] {
-            assert!(describe(fd).unwrap_err().message().ends_with("is no open socket"), "{fd}");
+            assert!(describe(fd).unwrap_err().message().ends_with("is not an open socket"), "{fd}");
         }
     }
 }

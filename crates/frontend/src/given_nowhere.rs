@@ -7,17 +7,11 @@ use tensor::{Error, Result};
 const NOT_HERE: &str = "passing sockets to a process works on Linux only";
 
 /// Fails.
-///
-/// # Errors
-/// UNSUPPORTED, always.
 pub fn describe(_: i32) -> Result<GivenSocket> {
     Err(Error::unsupported(NOT_HERE))
 }
 
 /// Fails.
-///
-/// # Errors
-/// UNSUPPORTED, always.
 pub fn take(_: i32, _: usize) -> Result<(u16, Vec<TcpListener>)> {
     Err(Error::unsupported(NOT_HERE))
 }

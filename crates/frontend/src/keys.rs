@@ -4,13 +4,12 @@
 
 use crate::access::Ask;
 use crate::gate_error::GateError;
-use crate::watched_file::{Stamp, read, stamp};
+use crate::watched_file::{FileWatcher, Stamp, read, stamp};
 use ::access::limits::FILE_BYTES_MAX;
 use ::access::{Access, Act, Admitted, Clock, IssuerOptions, Keys, LastShown, Of, Verb};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
-use std::thread::Thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tensor::{Error, Result};
 
@@ -23,7 +22,7 @@ pub struct Keyring {
     started: Instant,
     files: parking_lot::Mutex<Vec<Watched>>,
     /// Checks the files until the keyring is dropped.
-    watcher: parking_lot::Mutex<Option<Thread>>,
+    watcher: parking_lot::Mutex<Option<FileWatcher>>,
 }
 
 impl fmt::Debug for Keyring {
@@ -54,9 +53,11 @@ impl Keyring {
         }
         *ring.files.lock() = files;
         let watched = Arc::downgrade(&ring);
-        let thread = std::thread::Builder::new().name("keys-file".into()).spawn(move || watch(&watched));
-        let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
-        *ring.watcher.lock() = Some(thread.thread().clone());
+        let look = move || {
+            let names = watched.upgrade().map_or_else(Vec::new, |ring: Arc<Self>| ring.update(false));
+            names.iter().for_each(|name| log::info!("{name} was read again"));
+        };
+        *ring.watcher.lock() = Some(FileWatcher::start("keys-file", LOOK_INTERVAL, look)?);
         Ok(ring)
     }
 
@@ -151,30 +152,12 @@ impl Clock for Keyring {
     }
 }
 
-impl Drop for Keyring {
-    fn drop(&mut self) {
-        if let Some(thread) = self.watcher.lock().take() {
-            thread.unpark();
-        }
-    }
-}
-
 /// A file, and its stamp when it was last read.
 struct Watched {
     path: PathBuf,
     seen: Stamp,
     /// True for the keys of the issuer, false for those of the server.
     is_of_issuer: bool,
-}
-
-fn watch(ring: &Weak<Keyring>) {
-    loop {
-        std::thread::park_timeout(LOOK_INTERVAL);
-        let Some(ring) = ring.upgrade() else { return };
-        for name in ring.update(false) {
-            log::info!("{name} was read again");
-        }
-    }
 }
 
 /// Reads a keys file as a server does at start.

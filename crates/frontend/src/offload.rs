@@ -49,7 +49,7 @@ struct OffloadPool {
 }
 
 static POOL: LazyLock<OffloadPool> = LazyLock::new(|| {
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let cores = memory::machine::cpus();
     // At least two, so that light work passes heavy work. One reactor per four cores leaves half of the cores for this.
     OffloadPool { state: Mutex::default(), work: Condvar::new(), threads_max: (cores / 2).max(2) }
 });

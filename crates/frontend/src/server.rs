@@ -119,6 +119,11 @@ pub struct FrontendOptions {
 }
 
 impl FrontendOptions {
+    /// The budget of the front ends.
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget.clone().unwrap_or_else(|| Budget::global().clone())
+    }
+
     /// Checks of all front ends.
     pub(crate) fn gate(&self) -> GateOptions {
         let allow_remote_settings = self.listen.gate.allow_remote_settings;
@@ -129,7 +134,7 @@ impl FrontendOptions {
 /// The number of reactor threads to run for a configured number; 0 = as many as suit the machine.
 pub fn reactors(configured: usize) -> usize {
     match configured {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
+        0 => (memory::machine::cpus() / 4).max(1),
         n => n,
     }
 }
@@ -165,8 +170,7 @@ pub fn bind(
         0 => descriptors::connections_max(count),
         n => n,
     };
-    let budget = options.budget.clone().unwrap_or_else(|| memory::Budget::global().clone());
-    let shared = Arc::new(Shared::new(connections_max, budget).with_logs(options.logs.clone()));
+    let shared = Arc::new(Shared::new(connections_max, options.budget()).with_logs(options.logs.clone()));
     let changed = shared.clone();
     engine.on_change(move |engine| changed.set_ready(|| engine.is_ready()));
     let mut watched = Vec::new();
@@ -395,6 +399,11 @@ impl FrontEnd {
     /// When certificates expire; `None` if no listener speaks TLS.
     pub fn expiries(&self) -> Option<Vec<Expiry>> {
         self.watcher.as_ref().map(Watcher::expiries)
+    }
+
+    /// Failed TLS handshakes by reason; none if no listener speaks TLS.
+    pub fn failed_handshakes(&self) -> Vec<(&'static str, u64)> {
+        self.watcher.as_ref().map(Watcher::failed_handshakes).unwrap_or_default()
     }
 
     /// Open connections.

@@ -1,7 +1,9 @@
 //! State that the reactors of a server share: the phase of a shutdown, and counts of requests and connections.
 
 use crate::access_log::Logs;
-use crate::limits::{CONSOLES_MAX, HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX, WHY_FAILED_MAX, WHY_SLOWEST_MAX};
+use crate::limits::{
+    CONSOLES_MAX, EXPLANATIONS_MAX, HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX, WHY_FAILED_MAX, WHY_SLOWEST_MAX,
+};
 use crate::record::Kept;
 use crate::stray::Strays;
 use crate::transfer::Shortage;
@@ -47,13 +49,22 @@ pub struct Shared {
     kept: Arc<Kept>,
     strays: Strays,
     consoles: Arc<AtomicU64>,
+    explanations: Arc<AtomicU64>,
 }
 
-/// A page with the console that is open.
+/// One of a limited number of things at once, until dropped.
 #[derive(Debug)]
-pub struct OpenConsole(Arc<AtomicU64>);
+pub struct Place(Arc<AtomicU64>);
 
-impl Drop for OpenConsole {
+impl Place {
+    fn of(taken: &Arc<AtomicU64>, most: usize) -> Option<Self> {
+        let before = taken.fetch_add(1, Ordering::AcqRel);
+        let place = Self(taken.clone());
+        (before < most as u64).then_some(place)
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -116,6 +127,7 @@ impl Shared {
             kept: Arc::default(),
             strays: Strays::default(),
             consoles: Arc::default(),
+            explanations: Arc::default(),
         }
     }
 
@@ -161,10 +173,13 @@ impl Shared {
     }
 
     /// Counts a page with the console until its stream ends; `None` at the limit.
-    pub fn open_console(&self) -> Option<OpenConsole> {
-        let before = self.consoles.fetch_add(1, Ordering::AcqRel);
-        let open = OpenConsole(self.consoles.clone());
-        (before < CONSOLES_MAX as u64).then_some(open)
+    pub fn open_console(&self) -> Option<Place> {
+        Place::of(&self.consoles, CONSOLES_MAX)
+    }
+
+    /// Counts an answer about the reasons of a model that is computed or waits for a thread; `None` at the limit.
+    pub fn begin_explanation(&self) -> Option<Place> {
+        Place::of(&self.explanations, EXPLANATIONS_MAX)
     }
 
     /// Most connections that may be open.

@@ -165,10 +165,9 @@ fn printed(answer: &impl serde::Serialize) -> String {
 
 /// A new id: `prefix-` and sixteen digits, different for each request and each start of a server.
 pub fn new_id(prefix: &str) -> String {
-    static FIRST: LazyLock<u64> = LazyLock::new(|| now_ns() ^ (u64::from(std::process::id()) << 40));
-    static NEXT: AtomicU64 = AtomicU64::new(1);
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| (now_ns() ^ (u64::from(std::process::id()) << 40)).into());
     // The finaliser of splitmix64, which maps different numbers to different numbers.
-    let mut id = FIRST.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut id = NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
     id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     format!("{prefix}-{:016x}", id ^ (id >> 31))

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_its_mode_and_goes_with_its_server_and_one_that_is_served_is_never_replaced() {
+    fn a_socket_has_its_mode_ends_with_its_server_and_is_not_replaced_while_served() {
         let directory = Directory::new("unix");
         let path = directory.path("s");
         let held = bind(&path, 0o640).unwrap();
@@ -198,7 +198,7 @@ mod tests {
         let path = directory.path("file");
         std::fs::write(&path, "mine").unwrap();
         let refused = bind(&path, 0o660).unwrap_err();
-        assert!(refused.message().contains("no socket"), "{}", refused.message());
+        assert!(refused.message().contains("is not a socket"), "{}", refused.message());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         let long = bind(&"x".repeat(SOCKET_PATH_BYTES_MAX + 1), 0o660).unwrap_err();
         assert_eq!(long.code(), tensor::Code::InvalidArg);

@@ -208,7 +208,7 @@ async fn readiness(server: &Server, grpc: &mut Grpc) -> [bool; 5] {
 }
 
 #[test]
-fn b_py_26_a_lost_instance_makes_model_and_server_not_ready_and_notifies_watchers_at_once() {
+fn b_py_26_a_lost_instance_makes_model_and_server_not_ready_and_tells_watchers() {
     let server = Server::start();
     server.load_elsewhere();
     let instances = server.elsewhere.instances();
@@ -229,7 +229,7 @@ fn b_py_26_a_lost_instance_makes_model_and_server_not_ready_and_notifies_watcher
 }
 
 #[test]
-fn b_py_26_a_model_that_reports_its_readiness_is_queried_without_blocking_the_reactor() {
+fn b_py_26_the_readiness_of_a_model_is_queried_without_blocking_the_reactor() {
     let server = Server::start();
     server.load_elsewhere();
     server.elsewhere.has_queries.store(true, Ordering::SeqCst);
@@ -276,7 +276,7 @@ fn b_py_26_a_model_that_reports_its_readiness_is_queried_without_blocking_the_re
 }
 
 #[test]
-fn health_watch_obeys_deadline_restriction_and_limit_and_frees_the_count_of_a_closed_watcher() {
+fn health_watch_obeys_deadline_restriction_and_limit_and_counts_closed_watchers() {
     let server = Server::with(|_, _, grpc| {
         grpc.restrictions =
             vec![frontend::Restriction { apis: vec!["health".into()], key: "k".into(), value: "v".into() }];

@@ -25,12 +25,12 @@ fn p005_p006_routes_methods_and_content_types() {
             "GET /v2/health/ready/",
             404,
             json,
-            r#"{"error":"Not Found: the path has a slash at its end, which /v2/health/ready has not"}"#,
+            r#"{"error":"Not Found: remove the slash at the end: the path is /v2/health/ready"}"#,
         ),
         ("PUT /v2/health/live", 405, json, r#"{"error":"Method Not Allowed"}"#),
         ("GET /v2", 200, json, r#"{"name":"triton","version":"2.73.0","extensions":["trace"]}"#),
         ("POST /v2", 405, json, r#"{"error":"Method Not Allowed"}"#),
-        ("GET /v2/", 404, json, r#"{"error":"Not Found: the path has a slash at its end, which /v2 has not"}"#),
+        ("GET /v2/", 404, json, r#"{"error":"Not Found: remove the slash at the end: the path is /v2"}"#),
         ("GET /v2/nope/", 404, json, r#"{"error":"Not Found"}"#),
         (
             "GET /v2/models/id",
@@ -670,7 +670,7 @@ fn p014_p015_health_has_a_body_for_clients_that_accept_json() {
 }
 
 #[test]
-fn a_leaving_server_is_not_ready_and_answers_old_and_new_connections_until_it_refuses() {
+fn a_leaving_server_is_not_ready_and_serves_all_connections_until_it_rejects() {
     let mut server = Server::start();
     let mut idle = server.connect();
     idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -812,7 +812,7 @@ fn passes_limit(method: &str, path: &str, bytes_max: usize) -> Vec<u8> {
 fn a_chunked_body_beyond_its_limit_gets_one_response_and_is_not_parsed_as_a_request() {
     let server = Server::with(|engine, _, _| engine.http_input_bytes_max = 3_000_000);
     let mib = 1024 * 1024;
-    one_answer_then_closed(&server, &passes_limit("GET", "/v2/health/live", mib), 400, "a body that is not wanted");
+    one_answer_then_closed(&server, &passes_limit("GET", "/v2/health/live", mib), 400, "must not have a body");
     for path in ["/v2/repository/index", "/v2/logging", "/v2/models/id/generate"] {
         one_answer_then_closed(
             &server,
@@ -1020,7 +1020,7 @@ fn over_http2_too_a_request_with_a_wrong_head_is_answered_before_its_body_arrive
 }
 
 #[test]
-fn idle_connections_and_incomplete_heads_are_closed_for_new_connections_and_busy_ones_are_not() {
+fn idle_connections_and_incomplete_heads_are_closed_for_new_ones_busy_ones_not() {
     let server = Server::with_room(16);
     let mut busy = server.connect();
     busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));

@@ -147,7 +147,7 @@ fn p_148_requests_of_any_kind_share_a_stream_and_each_keeps_its_order() {
 }
 
 #[test]
-fn p2_5_triton_grpc_error_ends_the_stream_with_the_first_failure_of_a_decoupled_model() {
+fn p2_5_triton_grpc_error_ends_the_stream_at_the_first_failure_of_a_decoupled_model() {
     let server = Server::start();
     client(async {
         let mut grpc = Grpc::connect(&server).await;

@@ -344,7 +344,7 @@ fn p2_5_a_message_without_memory_is_rejected_and_its_stream_continues() {
 }
 
 #[test]
-fn p2_5_a_message_without_memory_for_its_decompression_is_rejected_and_its_stream_continues() {
+fn p2_5_a_message_without_memory_to_decompress_is_rejected_its_stream_continues() {
     let (server, budget) = server();
     let of = |id: &str, values: usize| frame(1, &gzip(&infer_request("id", id, &vec![7; values]).encode_to_vec()));
     let outcome = client(async {

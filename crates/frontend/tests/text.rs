@@ -334,8 +334,8 @@ fn errors_have_the_form_of_openai_wherever_they_are_found() {
     check(embeddings, r#"{"model":7,"input":"a"}"#, 400, "", "", "Input should be a valid string");
     check(embeddings, r#"{"model":"vec","input":"#, 400, "", "", "EOF");
     check(embeddings, r#"{"model":"vec","input":"\udc00"}"#, 400, "", "", "surrogate");
-    check(embeddings, r#"{"model":"vec","input":[9007199254740993]}"#, 400, "", "", "is no token id");
-    check(embeddings, r#"{"model":"vec","input":"a","dimensions":0}"#, 400, "", "dimensions", "the least is 1");
+    check(embeddings, r#"{"model":"vec","input":[9007199254740993]}"#, 400, "", "", "is not a token id");
+    check(embeddings, r#"{"model":"vec","input":"a","dimensions":0}"#, 400, "", "dimensions", "the minimum is 1");
     check(embeddings, r#"{"model":"vec","input":"a","dimensions":2}"#, 400, "", "dimensions", "backend 'text'");
     check(embeddings, r#"{"model":"vec","input":[1]}"#, 400, "", "input", "backend 'text'");
     check(embeddings, r#"{"model":"vec","input":"a","truncate":false}"#, 400, "", "truncate", "backend 'text'");
@@ -348,7 +348,7 @@ fn errors_have_the_form_of_openai_wherever_they_are_found() {
     check("/v1/rerank", r#"{"query":"q","documents":[]}"#, 400, "", "documents", "at least 1 item");
     check("/v1/rerank", r#"{"query":"q","documents":["a"],"top_n":0}"#, 400, "", "top_n", "at least 1");
     check("/v1/audio/speech", "{}", 404, "", "", "/v1/embeddings");
-    check("/v1/moderations", "{}", 404, "", "", "is not served here");
+    check("/v1/moderations", "{}", 404, "", "", "is not supported");
     let deep = format!(r#"{{"model":"vec","input":{}"#, "[".repeat(100_000));
     check(embeddings, &deep, 400, "", "", "");
     // Errors that the endpoint does not see.

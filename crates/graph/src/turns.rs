@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_withdrawn_are_not_made_and_their_requests_hold_up_those_behind_until_they_end() {
+    fn withdrawn_calls_are_not_made_and_delay_later_requests_until_they_end() {
         let mut turns = Turns::new(2);
         let [a, b, c] = [(); 3].map(|()| turns.join(&ID, &STEPS));
         for (number, call) in [(b, "b"), (c, "c")] {

@@ -440,8 +440,8 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
         log.push(p.answer("slow", "OUTPUT0[1]=s"));
     }
     log.push(p.end("repeat"));
-    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it \
-                can take: 3 of its responses are waiting; at most 3 answers and 1048576 bytes may";
+    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' sends responses faster than the next steps \
+         process them: 3 of its responses are waiting; at most 3 responses and 1048576 bytes may";
     assert_eq!(log, ["", "", "", text]);
 
     // Only kept tensors count; the first iteration may have any size.
@@ -451,9 +451,9 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
     assert_eq!(p.respond("repeat", 0, "OUT[1]=o IDX[1]=b", false), "");
     assert!(p.execution.is_stopping());
     p.answer("slow", "OUTPUT0[1]=s");
-    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it \
-                can take: 1 of its answers and the next one, 22 bytes, are waiting; \
-                at most 100 answers and 8 bytes may";
+    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' sends responses faster than the next steps \
+         process them: 1 of its responses and the next one, 22 bytes, are waiting; at most 100 responses and 8 bytes \
+         may";
     assert_eq!(p.end("repeat"), text);
 }
 

@@ -102,7 +102,7 @@ fn http_that_ends_early() {
         request(stream)?;
         stream.write_all(b"220 mail.example ESMTP\r\n")
     });
-    check(plan(4), "2 bytes behind a response", |stream| {
+    check(plan(4), "2 bytes after a response", |stream| {
         request(stream)?;
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokok")
     });

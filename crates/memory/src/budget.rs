@@ -29,9 +29,6 @@ const ACCOUNT_SHARE: usize = 4;
 /// Queued requests; further ones are rejected at once.
 const WAITING_MAX: usize = 4096;
 
-/// Called at the first large charge after a call of `unwatch`.
-static ON_USE: OnceLock<fn()> = OnceLock::new();
-
 const KINDS: usize = 7;
 
 /// Purpose of a charge.
@@ -136,9 +133,14 @@ pub struct BudgetCounters {
     pub refused: u64,
 }
 
+/// Bytes that requests may hold on this machine or in this container if no limit is set.
+pub fn limit_of_machine() -> usize {
+    usize::try_from(machine::request_bytes()).unwrap_or(usize::MAX)
+}
+
 /// The budget; clones share it.
 #[derive(Clone)]
-pub struct Budget(Arc<SharedBudget>);
+pub struct Budget(Arc<SharedBudget>, Account);
 
 struct SharedBudget {
     limit: AtomicUsize,
@@ -147,6 +149,8 @@ struct SharedBudget {
     other: AtomicUsize,
     /// Samples are taken often, because requests hold memory.
     is_watched: AtomicBool,
+    /// Called at the first large charge after a call of `unwatch`.
+    on_use: OnceLock<fn()>,
     kinds: [AtomicUsize; KINDS],
     refused: AtomicU64,
     /// Length of `queue`, readable without its lock.
@@ -157,27 +161,30 @@ struct SharedBudget {
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(SharedBudget {
+        let shared = Arc::new(SharedBudget {
             limit: AtomicUsize::new(limit),
             used: AtomicUsize::new(0),
             other: AtomicUsize::new(0),
             is_watched: AtomicBool::new(false),
+            on_use: OnceLock::new(),
             kinds: Default::default(),
             refused: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             queue: Mutex::default(),
-        }))
+        });
+        let common = Account::new(&shared, 1);
+        Self(shared, common)
     }
 
-    /// The budget of the process, with the limit of `machine` until `set_limit` is called.
+    /// The budget of the process, with [`limit_of_machine`] until `set_limit` is called.
     pub fn global() -> &'static Self {
         static BUDGET: OnceLock<Budget> = OnceLock::new();
-        BUDGET.get_or_init(|| Self::new(usize::try_from(machine::request_bytes()).unwrap_or(usize::MAX)))
+        BUDGET.get_or_init(|| Self::new(limit_of_machine()))
     }
 
     /// Has `notify` called when requests begin to hold memory.
-    pub(crate) fn on_use(notify: fn()) {
-        let _ = ON_USE.set(notify);
+    pub(crate) fn on_use(&self, notify: fn()) {
+        let _ = self.0.on_use.set(notify);
     }
 
     /// Ends the frequent samples: the next large charge starts them again.
@@ -214,12 +221,12 @@ impl Budget {
 
     /// An empty account for a connection.
     pub fn account(&self) -> Account {
-        Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0), share: ACCOUNT_SHARE }))
+        Account::new(&self.0, ACCOUNT_SHARE)
     }
 
-    /// An account for memory of no single connection: only the budget bounds it.
-    pub fn common(&self) -> Account {
-        Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0), share: 1 }))
+    /// The account for memory of no single connection: only the budget bounds it.
+    pub fn common(&self) -> &Account {
+        &self.1
     }
 
     /// True if requests are queued.
@@ -273,7 +280,7 @@ impl SharedBudget {
         if !small
             && !self.is_watched.load(Relaxed)
             && !self.is_watched.swap(true, Relaxed)
-            && let Some(notify) = ON_USE.get()
+            && let Some(notify) = self.on_use.get()
         {
             notify();
         }
@@ -338,6 +345,10 @@ struct AccountInner {
 }
 
 impl Account {
+    fn new(budget: &Arc<SharedBudget>, share: usize) -> Self {
+        Self(Arc::new(AccountInner { budget: budget.clone(), used: AtomicUsize::new(0), share }))
+    }
+
     /// Charges `bytes` for a buffer; `small` if it will never exceed `SMALL_BYTES_MAX`.
     ///
     /// # Errors

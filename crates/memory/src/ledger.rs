@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(
             refused(ledger.admit("model 'b' version 2", &[need(host, 1000), need(device, 5001)])),
             "Unavailable: model 'b' version 2 does not fit: it needs 5001 bytes of device 1, which has 10000 of its \
-             10000 bytes free; models that are loaded need 5000 of the 10000 bytes that models may need, and \
-             5000 bytes of these are being loaded"
+             10000 bytes free; loaded models need 5000 of the 10000 bytes that models may use, 5000 bytes of them \
+             for models that are being loaded"
         );
         assert_eq!(ledger.0.host.counters().used_bytes.iter().sum::<usize>(), 3000, "what it had of the host is back");
         free[1].store(5000, Relaxed);
@@ -326,7 +326,7 @@ mod tests {
         let device = MemoryLocation::Device(0);
         let admitted = ledger.admit("a", &[need(device, 2500)]).expect("a quarter");
         assert!(
-            refused(ledger.admit("b", &[need(device, 1)])).contains("need 2500 of the 2500 bytes that models may need")
+            refused(ledger.admit("b", &[need(device, 1)])).contains("need 2500 of the 2500 bytes that models may use")
         );
         assert_eq!(ledger.check_limit("a_0", 0), Ok(()));
         free[0].store(7500, Relaxed);

@@ -25,6 +25,7 @@ mod region;
 pub mod release;
 pub mod room;
 mod roster;
+pub mod served;
 pub mod serving;
 mod sigbus;
 mod slab;

@@ -1,7 +1,7 @@
 //! Memory available to this process: the limit of its control group, or the memory of the machine.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 /// Divisor of the memory of a machine without a container's limit: other programs and models have the other half.
 const MACHINE_SHARE: u64 = 2;
@@ -13,19 +13,25 @@ const MEMORY_BYTES_DEFAULT: u64 = 4 << 30;
 
 /// Bytes that this process and its neighbours in the same control group may use; read once.
 pub fn memory_bytes() -> u64 {
-    static BYTES: OnceLock<u64> = OnceLock::new();
     // Miri cannot read files of the system.
-    *BYTES.get_or_init(|| if cfg!(miri) { MEMORY_BYTES_DEFAULT } else { read_memory_bytes(Path::new("/")) })
+    static BYTES: LazyLock<u64> =
+        LazyLock::new(|| if cfg!(miri) { MEMORY_BYTES_DEFAULT } else { read_memory_bytes(Path::new("/")) });
+    *BYTES
+}
+
+/// CPUs that this process may use, by affinity and quota; at least 1. Read once.
+pub fn cpus() -> usize {
+    static CPUS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+    *CPUS
 }
 
 /// A control group whose limit is below the memory of the machine: the container of this process, read once.
 pub(crate) fn group() -> Option<&'static Group> {
-    static GROUP: OnceLock<Option<Group>> = OnceLock::new();
-    let read = || {
-        let group = read_group(Path::new("/"))?;
+    static GROUP: LazyLock<Option<Group>> = LazyLock::new(|| {
+        let group = if cfg!(miri) { None } else { read_group(Path::new("/")) }?;
         Some(Group { own: group.used_bytes()?.min(group.limit), ..group })
-    };
-    GROUP.get_or_init(|| if cfg!(miri) { None } else { read() }).as_ref()
+    });
+    GROUP.as_ref()
 }
 
 /// Bytes that requests may hold by default.

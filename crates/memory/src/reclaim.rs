@@ -7,10 +7,11 @@
 use crate::aligned::Block;
 use crate::budget::Budget;
 use crate::release::drop_all;
+use crate::served::Served;
 use crate::{heap, pressure};
 use parking_lot::{Condvar, Mutex};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once, Weak};
 use std::time::{Duration, Instant};
 
 /// Blocks up to this size are unmapped by the thread that drops them: 15 µs, about the cost of waking another thread.
@@ -39,15 +40,17 @@ struct QueuedBlocks {
 struct ReclaimQueue {
     queue: Mutex<QueuedBlocks>,
     filled: Condvar,
+    /// Bytes of small pieces freed since the last interval.
+    freed_small: AtomicUsize,
 }
+
+static QUEUE: Served<ReclaimQueue> = Served::new();
 
 /// The queue; `None` if no thread could be started, then memory is freed in place.
 fn shared() -> Option<&'static ReclaimQueue> {
-    static SHARED: OnceLock<ReclaimQueue> = OnceLock::new();
-    static RUNS: OnceLock<bool> = OnceLock::new();
-    let shared = SHARED.get_or_init(ReclaimQueue::default);
-    let body = move || run(shared);
-    RUNS.get_or_init(|| std::thread::Builder::new().name("memory".into()).spawn(body).is_ok()).then_some(shared)
+    QUEUE.get(ReclaimQueue::default, |shared| {
+        std::thread::Builder::new().name("memory".into()).spawn(move || run(shared)).is_ok()
+    })
 }
 
 /// Unmaps a block; a large one later, on the reclaim thread.
@@ -88,6 +91,33 @@ pub fn keep_trimmed(trim: fn() -> usize) {
     }
 }
 
+/// Owners of idle memory, which are trimmed while they live.
+pub struct Trimmed<T: ?Sized> {
+    all: Mutex<Vec<Weak<T>>>,
+    started: Once,
+}
+
+impl<T: ?Sized> Trimmed<T> {
+    /// No owner.
+    #[expect(clippy::new_without_default, reason = "only for statics")]
+    pub const fn new() -> Self {
+        Self { all: Mutex::new(Vec::new()), started: Once::new() }
+    }
+
+    /// Adds an owner. `trim`, the same for all, is then called as by [`keep_trimmed`].
+    pub fn watch(&self, owner: Weak<T>, trim: fn() -> usize) {
+        self.started.call_once(|| keep_trimmed(trim));
+        self.all.lock().push(owner);
+    }
+
+    /// Owners that live.
+    pub fn living(&self) -> Vec<Arc<T>> {
+        let mut all = self.all.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
 /// Has the use of memory compared with the charges soon.
 pub(crate) fn sample_soon() {
     if let Some(shared) = shared() {
@@ -96,16 +126,15 @@ pub(crate) fn sample_soon() {
     }
 }
 
-/// Bytes of small pieces freed since the last interval.
-static FREED_SMALL: AtomicUsize = AtomicUsize::new(0);
-
 /// Counts freed small pieces, which malloc keeps, towards `HEAP_TRIM_BYTES`. Callers report many at a time.
 pub fn freed_small(bytes: usize) {
-    FREED_SMALL.fetch_add(bytes, Ordering::Relaxed);
+    if let Some(shared) = QUEUE.made() {
+        shared.freed_small.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 fn run(shared: &ReclaimQueue) {
-    Budget::on_use(sample_soon);
+    Budget::global().on_use(sample_soon);
     let mut due = Instant::now() + TRIM_INTERVAL;
     let mut sample_due = due;
     let mut freed = 0;
@@ -124,7 +153,7 @@ fn run(shared: &ReclaimQueue) {
         drop_all(owners);
         let budget = Budget::global();
         if Instant::now() >= due || budget.is_short() {
-            freed += trims.iter().map(|trim| trim()).sum::<usize>() + FREED_SMALL.swap(0, Ordering::Relaxed);
+            freed += trims.iter().map(|trim| trim()).sum::<usize>() + shared.freed_small.swap(0, Ordering::Relaxed);
             if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES {
                 heap::trim();
             }

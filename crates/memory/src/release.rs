@@ -5,11 +5,11 @@
 //!
 //! Invariant: each value is dropped once, also if no thread can be started or the queue is full: then by the caller.
 
+use crate::served::Served;
 use crate::thread;
 use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Queued values. There are few models; beyond this limit the caller drops its value itself.
@@ -28,7 +28,7 @@ struct ReleaseQueue {
     changed: Condvar,
 }
 
-static SHARED: OnceLock<ReleaseQueue> = OnceLock::new();
+static QUEUE: Served<ReleaseQueue> = Served::new();
 
 thread_local! {
     static DROPS_IN_PLACE: Cell<bool> = const { Cell::new(false) };
@@ -57,7 +57,7 @@ pub fn drop_in_background(owner: impl Send + 'static) {
 /// Waits until all values are dropped, at most `limit`; returns false if some are left. For the end of the process,
 /// which must not begin inside a library's clean-up.
 pub fn finish(limit: Duration) -> bool {
-    let Some(shared) = SHARED.get() else { return true };
+    let Some(shared) = QUEUE.made() else { return true };
     let until = Instant::now() + limit;
     let mut queue = shared.queue.lock();
     while queue.busy || !queue.owners.is_empty() {
@@ -70,10 +70,9 @@ pub fn finish(limit: Duration) -> bool {
 
 /// The queue; `None` if no thread could be started.
 fn shared() -> Option<&'static ReleaseQueue> {
-    static RUNS: OnceLock<bool> = OnceLock::new();
-    let shared = SHARED.get_or_init(ReleaseQueue::default);
-    let body = move || run(shared);
-    RUNS.get_or_init(|| std::thread::Builder::new().name("nereid-unload".into()).spawn(body).is_ok()).then_some(shared)
+    QUEUE.get(ReleaseQueue::default, |shared| {
+        std::thread::Builder::new().name("nereid-unload".into()).spawn(move || run(shared)).is_ok()
+    })
 }
 
 fn run(shared: &ReleaseQueue) {

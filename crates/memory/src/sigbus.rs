@@ -11,7 +11,7 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Live mappings; the handler searches at most this many slots.
 pub(crate) const SLOTS: usize = 4096;
@@ -23,17 +23,37 @@ struct GuardedRange {
     intact: AtomicBool,
 }
 
-static TABLE: [GuardedRange; SLOTS] = [const {
-    GuardedRange {
-        taken: AtomicBool::new(false),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        intact: AtomicBool::new(true),
-    }
-}; SLOTS];
-/// Slots ever used: keeps the search of a small server short.
-static USED: AtomicUsize = AtomicUsize::new(0);
-static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
+/// What the handler, which the process has once, reads.
+struct Guarded {
+    table: [GuardedRange; SLOTS],
+    /// Slots ever used: keeps the search of a small server short.
+    used: AtomicUsize,
+    page_bytes: AtomicUsize,
+    installed: Once,
+    /// The previous handler of SIGBUS. Written once, before ours is installed.
+    previous: UnsafeCell<MaybeUninit<libc::sigaction>>,
+    /// `previous` may be read.
+    has_previous: AtomicBool,
+}
+
+// SAFETY: `previous` is written once under `installed` before `has_previous` is set, and only read afterwards.
+unsafe impl Sync for Guarded {}
+
+static GUARDED: Guarded = Guarded {
+    table: [const {
+        GuardedRange {
+            taken: AtomicBool::new(false),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            intact: AtomicBool::new(true),
+        }
+    }; SLOTS],
+    used: AtomicUsize::new(0),
+    page_bytes: AtomicUsize::new(4096),
+    installed: Once::new(),
+    previous: UnsafeCell::new(MaybeUninit::zeroed()),
+    has_previous: AtomicBool::new(false),
+};
 
 /// A slot of the table, held by one mapping.
 pub(crate) struct Guard(usize);
@@ -42,10 +62,10 @@ impl Guard {
     /// Takes a free slot and installs the handler.
     pub(crate) fn reserve() -> Option<Self> {
         install();
-        for (i, slot) in TABLE.iter().enumerate() {
+        for (i, slot) in GUARDED.table.iter().enumerate() {
             if slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 slot.intact.store(true, Ordering::Relaxed);
-                USED.fetch_max(i + 1, Ordering::Release);
+                GUARDED.used.fetch_max(i + 1, Ordering::Release);
                 return Some(Self(i));
             }
         }
@@ -54,7 +74,7 @@ impl Guard {
 
     /// Registers a range with the handler. It must not be touched before this returns.
     pub(crate) fn protect(&self, start: usize, len: usize) {
-        if let Some(slot) = TABLE.get(self.0) {
+        if let Some(slot) = GUARDED.table.get(self.0) {
             slot.end.store(start.saturating_add(len), Ordering::Relaxed);
             slot.start.store(start, Ordering::Release);
         }
@@ -62,51 +82,42 @@ impl Guard {
 
     /// Unregisters the range, which is not touched any more.
     pub(crate) fn unprotect(&self) {
-        if let Some(slot) = TABLE.get(self.0) {
+        if let Some(slot) = GUARDED.table.get(self.0) {
             slot.start.store(0, Ordering::Release);
         }
     }
 
     /// False once a page of the mapping was replaced.
     pub(crate) fn is_intact(&self) -> bool {
-        TABLE.get(self.0).is_some_and(|s| s.intact.load(Ordering::Acquire))
+        GUARDED.table.get(self.0).is_some_and(|s| s.intact.load(Ordering::Acquire))
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         self.unprotect();
-        if let Some(slot) = TABLE.get(self.0) {
+        if let Some(slot) = GUARDED.table.get(self.0) {
             slot.taken.store(false, Ordering::Release);
         }
     }
 }
 
-/// The previous handler of SIGBUS. Written once, before ours is installed.
-struct Previous(UnsafeCell<MaybeUninit<libc::sigaction>>);
-// SAFETY: written once under `Once` before `STATE` becomes 1, only read afterwards.
-unsafe impl Sync for Previous {}
-static PREVIOUS: Previous = Previous(UnsafeCell::new(MaybeUninit::zeroed()));
-/// 1 once `PREVIOUS` may be read.
-static STATE: AtomicU8 = AtomicU8::new(0);
-
 fn install() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    GUARDED.installed.call_once(|| {
         // SAFETY: sysconf has no preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         if let Ok(page) = usize::try_from(page)
             && page.is_power_of_two()
         {
-            PAGE_BYTES.store(page, Ordering::Relaxed);
+            GUARDED.page_bytes.store(page, Ordering::Relaxed);
         }
         // SAFETY: `action` is initialised (zeroed is a valid sigaction), the handler has the signature that SA_SIGINFO
-        // requires and is async-signal-safe; `PREVIOUS` is written by this one call, inside `Once`. SA_NODEFER: a fault
+        // requires and is async-signal-safe; `previous` is written by this one call, inside `Once`. SA_NODEFER: a fault
         // in a chained handler must not be swallowed. SA_ONSTACK: the faulting stack may be small.
         unsafe {
-            // Read first, then replaced: the handler may run at once and must find `PREVIOUS` complete.
-            libc::sigaction(libc::SIGBUS, std::ptr::null(), (*PREVIOUS.0.get()).as_mut_ptr());
-            STATE.store(1, Ordering::Release);
+            // Read first, then replaced: the handler may run at once and must find `previous` complete.
+            libc::sigaction(libc::SIGBUS, std::ptr::null(), (*GUARDED.previous.get()).as_mut_ptr());
+            GUARDED.has_previous.store(true, Ordering::Release);
             let mut action: libc::sigaction = std::mem::zeroed();
             let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigbus;
             action.sa_sigaction = handler as usize;
@@ -127,13 +138,13 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 
 /// Replaces a lost page with zeros; returns false if the address is not ours.
 fn replace_page(address: usize) -> bool {
-    let used = USED.load(Ordering::Acquire).min(SLOTS);
-    for slot in TABLE.iter().take(used) {
+    let used = GUARDED.used.load(Ordering::Acquire).min(SLOTS);
+    for slot in GUARDED.table.iter().take(used) {
         let start = slot.start.load(Ordering::Acquire);
         if start == 0 || address < start || address >= slot.end.load(Ordering::Relaxed) {
             continue;
         }
-        let page = PAGE_BYTES.load(Ordering::Relaxed);
+        let page = GUARDED.page_bytes.load(Ordering::Relaxed);
         // Marked first: a thread that reads the zeros must already find the mark.
         slot.intact.store(false, Ordering::Release);
         // SAFETY: `address` lies in a mapping of ours that the faulting thread has pinned, so the page is still ours to
@@ -166,13 +177,13 @@ fn errno_location() -> *mut libc::c_int {
 
 /// Calls the previous handler; without one the default action follows (death with a core).
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    if STATE.load(Ordering::Acquire) == 0 {
+    if !GUARDED.has_previous.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: complete since `STATE` became 1. Its owner gave the function pointer to sigaction with the signature of
+    // SAFETY: complete since `has_previous` is set. Its owner gave the function pointer to sigaction with the signature of
     // its flags. Without a handler the default is restored; the faulting instruction runs again and ends the process.
     unsafe {
-        let previous = (*PREVIOUS.0.get()).assume_init_ref();
+        let previous = (*GUARDED.previous.get()).assume_init_ref();
         match previous.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {
                 let mut action: libc::sigaction = std::mem::zeroed();

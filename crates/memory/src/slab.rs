@@ -42,6 +42,7 @@ struct SharedSlabs {
     live_bytes: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
+    has_warned_of_pageable: AtomicBool,
 }
 
 #[derive(Default)]
@@ -76,6 +77,7 @@ impl SlabPool {
             live_bytes: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            has_warned_of_pageable: AtomicBool::new(false),
         }))
     }
 
@@ -130,7 +132,9 @@ impl SlabPool {
         match Self::only_pinned(len) {
             Ok(slab) => Ok(slab),
             Err(why) => {
-                warn_of_pageable(why);
+                if !self.0.has_warned_of_pageable.swap(true, Relaxed) {
+                    warn_of_pageable(why);
+                }
                 self.get(len)
             }
         }
@@ -220,12 +224,8 @@ impl SlabPool {
     }
 }
 
-/// Logs Triton's text (memory.md 3.1) once per process.
+/// Logs Triton's text (memory.md 3.1).
 fn warn_of_pageable(why: NoRoom) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if TOLD.swap(true, Relaxed) {
-        return;
-    }
     let why = match why {
         NoRoom::NoPool => ": no pinned memory pool",
         NoRoom::Exhausted => "",

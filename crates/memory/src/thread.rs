@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::time::Instant;
 
 /// Niceness of threads that load models: a tenth of the share of a serving thread, when both need the same core.
@@ -82,17 +82,17 @@ pub fn cpu_ns() -> u64 {
 
 /// Monotonic ns since an arbitrary start; the one clock of all durations. No system call.
 pub fn now_ns() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     // 584 years until it wraps.
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    START.elapsed().as_nanos() as u64
 }
 
 /// The time by [`now_ns`] of a reading of the system's monotonic clock in ns, which other processes share and C++ calls
 /// `steady_clock`; 0 for one before the start of this process.
 pub fn from_system_ns(reading: u64) -> u64 {
     // The two readings are less than a microsecond apart.
-    static AHEAD: OnceLock<u64> = OnceLock::new();
-    reading.saturating_sub(*AHEAD.get_or_init(|| system_ns().saturating_sub(now_ns())))
+    static AHEAD: LazyLock<u64> = LazyLock::new(|| system_ns().saturating_sub(now_ns()));
+    reading.saturating_sub(*AHEAD)
 }
 
 fn system_ns() -> u64 {

@@ -2,14 +2,14 @@
 
 use crate::objects::{ControlCall, ControlFile};
 use backend::ControlAnswer;
-use frontend::{Argument, Control, ControlOperation, ControlReply};
+use frontend::{Argument, ControlOperation};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
+use nereid_core::Controller;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tensor::{Error, Result};
-use tokio::sync::oneshot;
 
 /// Operations queued for the JavaScript thread.
 const QUEUE_MAX: usize = 1024;
@@ -54,9 +54,10 @@ impl Bridge {
             answer(result);
         }
     }
+}
 
-    /// Starts an operation. `answer` is called once, from the JavaScript thread unless the operation is rejected.
-    pub fn start(&self, operation: ControlOperation, argument: Argument, answer: ControlAnswer) {
+impl Controller for Bridge {
+    fn start(&self, operation: ControlOperation, argument: Argument, answer: ControlAnswer) {
         if argument.bytes() > ARGUMENT_BYTES_MAX {
             let text = format!(
                 "the request holds {} bytes, at most {ARGUMENT_BYTES_MAX} are taken; \
@@ -77,14 +78,5 @@ impl Bridge {
                 ))),
             );
         }
-    }
-}
-
-impl Control for Bridge {
-    fn call(&self, operation: ControlOperation, argument: Argument) -> ControlReply {
-        let (send, receive) = oneshot::channel();
-        // The operation continues if the client has disconnected.
-        self.start(operation, argument, Box::new(|result| drop(send.send(result))));
-        Box::pin(async move { receive.await.unwrap_or_else(|_| Err(Error::unavailable("Server exiting"))) })
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::objects as js;
 use engine::{PublishSpec, VersionStatistics};
-use memory::{Budget, SlabPool};
 
 /// Builds an object of the boundary from equally named fields of a value, and others.
 macro_rules! object {
@@ -52,16 +51,6 @@ impl From<engine::Duration> for js::Duration {
 
 fn gauges(list: Vec<(&'static str, &'static str, f64)>) -> Vec<js::Gauge> {
     list.into_iter().map(|(name, help, value)| js::Gauge { name: name.into(), help: help.into(), value }).collect()
-}
-
-/// Sets the memory limit of requests of this process; 0 leaves it unchanged.
-pub fn limit_memory(limit: usize) {
-    let budget = Budget::global();
-    if limit > 0 {
-        budget.set_limit(limit);
-    }
-    // Free buffers are not counted as in use and should not outweigh it.
-    SlabPool::global().retain_at_most(budget.limit() / 4);
 }
 
 pub fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {

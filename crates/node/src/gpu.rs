@@ -1,31 +1,26 @@
 //! Devices of this process and of the machine, and their utilisation for metrics.
 
+use crate::core::NativeCore;
 use crate::objects as js;
-use device::failure::{Listening, on_failure};
-use device::{Device, Monitor, NvmlDevice, devices, driver, first_ignored, nvml};
+use device::{Device, NvmlDevice, devices, driver, first_ignored, nvml};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
-use std::time::Duration;
-
-/// Starts to look for devices and, with an interval, to poll them.
-pub fn monitor(interval_ms: Option<u32>) -> Monitor {
-    Monitor::start(interval_ms.map(|ms| Duration::from_millis(ms.into())))
-}
+use nereid_core::DeviceFailed;
 
 /// Failures queued for the JavaScript thread; each device fails at most once.
 const FAILURES_MAX: usize = 64;
 
 type OnFailure = ThreadsafeFunction<String, (), FnArgs<(String,)>, napi::Status, false, true, FAILURES_MAX>;
 
-/// Calls `f` with each GPU that fails permanently, and why, including earlier failures, until the result is dropped.
-pub fn notify_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<Listening> {
+/// A call of `f` with a GPU that fails permanently, and why.
+pub fn notify_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<DeviceFailed> {
     let call: OnFailure = f
         .build_threadsafe_function::<String>()
         .max_queue_size::<FAILURES_MAX>()
         .weak::<true>()
         .build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
-    Ok(on_failure(move |device, why| {
+    Ok(Box::new(move |device, why| {
         // A full queue holds other failures, and one is enough.
         call.call(format!("GPU {device} failed: {why}"), ThreadsafeFunctionCallMode::NonBlocking);
     }))
@@ -83,5 +78,21 @@ pub fn list_machine_devices(visible: Option<String>) -> js::MachineDevices {
         driver_version: nvml.driver_version().ok(),
         devices,
         ignored: ignored.map(|one| js::IgnoredEntry { entry: one.entry, why: one.why }),
+    }
+}
+
+#[napi]
+impl NativeCore {
+    /// The GPUs and their use; values that one does not report are 0.
+    #[napi]
+    pub fn devices(&self) -> Vec<js::DeviceUse> {
+        let status = self.server.gpus();
+        let of = |usage: &device::Usage| js::DeviceUse {
+            uuid: usage.uuid.clone(),
+            used_bytes: usage.memory_used_bytes.unwrap_or_default() as f64,
+            total_bytes: usage.memory_total_bytes.unwrap_or_default() as f64,
+            utilization: usage.utilization.unwrap_or_default(),
+        };
+        status.map(|status| status.usage.iter().map(of).collect()).unwrap_or_default()
     }
 }

@@ -647,7 +647,9 @@ pub struct TakenTraces {
 /// A setting that all servers of a process share.
 #[napi(object)]
 pub struct SharedSetting {
-    /// Equal values are the same setting.
+    /// Settings with the same name are compared.
+    pub name: String,
+    /// Equal for equal settings.
     pub value: String,
     /// Text of a conflict: the setting of a server with this value.
     pub has: String,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ts_rs::TS;
 
 /// Options of a server's core.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CoreOptions {
@@ -179,7 +179,7 @@ pub struct Available {
 }
 
 /// Limits of memory of and for GPUs, in bytes.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(TS))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceMemoryOptions {

@@ -219,6 +219,6 @@ mod tests {
             assert_eq!(contents(Buffer::new(1 << 20), 0), Err(Error::exhausted("enough")));
         });
         assert_eq!(contents(Buffer::new(1 << 20), 1 << 20), Ok((1 << 20, Some(0))), "outside within");
-        assert!(contents(Buffer::new(usize::MAX / 2), 0).is_err_and(|e| e.message().contains("no memory to give")));
+        assert!(contents(Buffer::new(usize::MAX / 2), 0).is_err_and(|e| e.message().contains("no memory left")));
     }
 }

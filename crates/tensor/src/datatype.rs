@@ -100,6 +100,15 @@ impl DataType {
     }
 }
 
+/// A number of 16 bits. Its fraction is exact in 32 bits, so that a product moves the exponent, also of small ones.
+pub fn f32_of_half(bits: u16) -> f32 {
+    let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff) << 13);
+    // 2^112: from the exponents of 16 bits to those of 32.
+    let magnitude = f32::from_bits(rest) * f32::from_bits(0x7780_0000);
+    let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+    f32::from_bits(sign | magnitude.to_bits() | special)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

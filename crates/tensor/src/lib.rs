@@ -13,7 +13,7 @@ mod shape;
 pub mod strings;
 
 pub use buffer::{Data, Location};
-pub use datatype::DataType;
+pub use datatype::{DataType, f32_of_half};
 pub use error::{Code, Error, Fault, Result};
 pub use name::Name;
 pub use region::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef};

@@ -132,7 +132,7 @@ fn modules_that_are_not_supported_are_errors() {
     let old = model().json("modules.json", &module("Transformer", "0_Transformer"));
     refuses(&old, &[], Code::InvalidArg, &["the transformer is in 0_Transformer"]);
     let out = model().json("modules.json", &module("Pooling", "../other"));
-    refuses(&out, &[], Code::InvalidArg, &["leads out of the folder"]);
+    refuses(&out, &[], Code::InvalidArg, &["is outside of the folder"]);
     let missing = model().json("modules.json", &module("Pooling", "1_Pooling"));
     refuses(&missing, &[], Code::InvalidArg, &["1_Pooling/config.json is missing"]);
     let prompts = json!({ "prompts": { "query": "query: " } });

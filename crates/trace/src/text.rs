@@ -1,8 +1,8 @@
 //! Tensors as text.
 
 use std::fmt::Write;
-use tensor::DataType;
 use tensor::strings::Strings;
+use tensor::{DataType, f32_of_half};
 
 /// Joins the elements by commas, in the form of [`RecordedTensor::text`](crate::RecordedTensor::text); leaves out a
 /// string that is cut.
@@ -17,7 +17,7 @@ pub(crate) fn elements(datatype: DataType, data: &[u8]) -> String {
         DataType::Int16 => numbers(&mut out, data, i16::from_le_bytes),
         DataType::Int32 => numbers(&mut out, data, i32::from_le_bytes),
         DataType::Int64 => numbers(&mut out, data, i64::from_le_bytes),
-        DataType::Fp16 => numbers(&mut out, data, |b| Float(half(u16::from_le_bytes(b)))),
+        DataType::Fp16 => numbers(&mut out, data, |b| Float(f32_of_half(u16::from_le_bytes(b)))),
         DataType::Bf16 => {
             numbers(&mut out, data, |b| Float(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)));
         }
@@ -47,18 +47,6 @@ impl<T: Copy + Into<f64> + std::fmt::Display + std::fmt::LowerExp> std::fmt::Dis
         let is_plain = magnitude == 0.0 || (1e-5..1e16).contains(&magnitude) || !magnitude.is_finite();
         if is_plain { write!(f, "{}", self.0) } else { write!(f, "{:e}", self.0) }
     }
-}
-
-/// Converts IEEE half precision.
-fn half(bits: u16) -> f32 {
-    let (sign, exponent, fraction) = (bits >> 15, bits >> 10 & 0x1f, bits & 0x3ff);
-    let magnitude = match exponent {
-        0 => f32::from(fraction) * 2f32.powi(-24),
-        0x1f if fraction == 0 => f32::INFINITY,
-        0x1f => f32::NAN,
-        _ => f32::from(fraction | 0x400) * 2f32.powi(i32::from(exponent) - 25),
-    };
-    if sign == 1 { -magnitude } else { magnitude }
 }
 
 fn strings(out: &mut String, data: &[u8]) {

@@ -265,8 +265,8 @@ fn nodes_of_lightgbm_with_invalid_references_are_rejected() {
     check("right_child", "-2 -4", "node 5 is named as a child, and the tree has 5 nodes");
     check("threshold", "0 7", "its set of categories, 7, does not exist");
     let shared = [("threshold", "0 0"), ("cat_boundaries", "0 2 2")];
-    refused(&shared, "its categories are also those of another node");
-    check("split_feature", "0 2", "a tree uses feature 2, and the model says it has 2");
+    refused(&shared, "its categories also belong to another node");
+    check("split_feature", "0 2", "a tree uses feature 2, but the model declares 2");
     check("num_leaves", "4", "line 6: 'leaf_value' has 3 items, not 4");
     check("leaf_value", "1 2 x", "line 6: 'leaf_value' has 'x', which is not a number that fits");
 }

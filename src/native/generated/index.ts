@@ -7,34 +7,29 @@ import type { ControlOperation, ErrorCode, Fault, ServerState, Ticket, VersionSt
  * directly. Errors are thrown with an `ErrorCode` as `code`.
  */
 export declare class NativeCore {
+  /**
+   * Requires a key of this file for requests on both ports. The file is read again when it changes. Call it before
+   * `bind`. Throws INVALID_ARG with the file, the line, the field and the mistake.
+   */
+  openKeys(file: string, issuer: IssuerOptions | null): void
+  /**
+   * True if HTTP requests with this method and path need a key at present. A name in braces stands for a model that
+   * only scopes for any model include.
+   */
+  needsKey(method: string, path: string): boolean
+  /**
+   * Replaces the keys of the issuer, a JWK set; returns the number of keys that can verify tokens. Throws
+   * INVALID_ARG for anything else; the previous keys stay.
+   */
+  setIssuerKeys(text: string): number
+  /** True if a token named an unknown key of the issuer since the last call. */
+  missesIssuerKey(): boolean
   constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (ticket: number, failure: Failure | null, value: unknown) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void, onWorker: (id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void)
-  /** Opens a version with one of our backends. `config` is copied into `spec`. */
-  openModel(ticket: Ticket<Opened>, backend: string, spec: OpenSpec, config: Buffer): void
-  /** Finishes the initialisation of the backend and makes the version READY, replacing one of the same number. */
-  publishModel(ticket: Ticket<void>, handle: number, spec: PublishSpec): void
-  discardModel(handle: number): void
-  /**
-   * Changes the instances of a serving version to those of this configuration without a reload; `config` and
-   * `configJson` as in `PublishSpec`. False if only a reload can do that. Rejects with INVALID_ARG for too many
-   * instances, or with the error of a new one.
-   */
-  updateModel(ticket: Ticket<boolean>, name: string, version: number, config: Buffer, configJson: string): void
-  /** Adds a model or a version, or changes the state of one that does not serve. Only `publishModel` sets READY. */
-  setVersionState(name: string, version: number, state: VersionState, reason: string): void
-  /** Marks a model without any version as known or not; strict readiness fails while there is a known one. */
-  setModelKnown(name: string, known: boolean): void
-  /**
-   * Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`, unless the
-   * version has a newer state.
-   */
-  retireModel(ticket: Ticket<void>, name: string, version: number, reason: string): void
   setServerState(state: ServerState): void
   /** Does not query models. */
   isReady(): boolean
   /** Readiness as over the network: queries models whose code reports it, at most 5 s. Without a name, the server's. */
   askReady(ticket: Ticket<boolean>, name: string, version: string): void
-  /** All versions that were ever attempted, of one model or of all; those of one model ascending. */
-  versions(model?: string | undefined | null): Array<VersionRow>
   /**
    * Starts logging requests and control calls, until `close`. Call it before `bind` and `openEmbedded`.
    * `reactorThreads` as in `ListenOptions`; each has a queue of lines. Throws INVALID_ARG if a file cannot be
@@ -62,38 +57,6 @@ export declare class NativeCore {
    * logged and the previous contents stay in use.
    */
   reread(): Array<string>
-  /** Accepts requests that another server of this process received. Options as for listeners; binds nothing. */
-  openEmbedded(options: ListenOptions): void
-  /** Begins a request; `ticket` is its number and the ticket of its first call. */
-  embed(ticket: Ticket<EmbeddedAnswer>, request: EmbeddedRequest): void
-  /** Begins a gRPC call, like `embed`. */
-  embedCall(ticket: Ticket<EmbeddedCallAnswer>, request: EmbeddedCall): void
-  /** A further piece of the messages of call `request`; `length` is that of the message that the piece begins. */
-  embedPiece(ticket: Ticket<void>, request: number, piece: Buffer | undefined | null, length: number | undefined | null, ends: boolean): void
-  /** The requested body of `request`, in pieces; without pieces, `bytes` is its size. */
-  embedBody(ticket: Ticket<EmbeddedAnswer>, request: number, body: Array<Buffer> | undefined | null, bytes: number): void
-  /** Copies the large body reported for `ticket` into `to`, which has its size. Without `to` it is dropped. */
-  embedTake(ticket: number, to?: Buffer | undefined | null): void
-  embedNext(ticket: Ticket<EmbeddedAnswer | EmbeddedCallAnswer>, request: number): void
-  /** Cancels `request`. */
-  embedGiveUp(request: number): void
-  /**
-   * Requires a key of this file for requests on both ports. The file is read again when it changes. Call it before
-   * `bind`. Throws INVALID_ARG with the file, the line, the field and the mistake.
-   */
-  openKeys(file: string, issuer: IssuerOptions | null): void
-  /**
-   * True if HTTP requests with this method and path need a key at present. A name in braces stands for a model that
-   * only scopes for any model include.
-   */
-  needsKey(method: string, path: string): boolean
-  /**
-   * Replaces the keys of the issuer, a JWK set; returns the number of keys that can verify tokens. Throws
-   * INVALID_ARG for anything else; the previous keys stay.
-   */
-  setIssuerKeys(text: string): number
-  /** True if a token named an unknown key of the issuer since the last call. */
-  missesIssuerKey(): boolean
   /** Closes the listeners for a process that continues with their sockets. Open connections end with their responses. */
   handOver(): void
   /** Open connections. */
@@ -119,15 +82,71 @@ export declare class NativeCore {
   close(ticket: Ticket<void>, graceMs: number): void
   /** Ends the worker threads that import or initialize a JavaScript model, or null = any: their loads fail. */
   endStartingWorkers(model?: string | undefined | null): void
-  snapshot(): Snapshot
-  /** The two families of `snapshot` that routers read many times a second. */
-  requests(): Array<Family>
-  /** The GPUs and their use; values that one does not report are 0. */
-  devices(): Array<DeviceUse>
   /** The reply to a `ControlCall`: JSON text, or an error code and a message. */
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string, fault: Fault, retryable: boolean): void
   /** Verbose level of the core's log; 0 = none. */
   setVerboseLevel(level: number): void
+  /** Accepts requests that another server of this process received. Options as for listeners; binds nothing. */
+  openEmbedded(options: ListenOptions): void
+  /** Begins a request; `ticket` is its number and the ticket of its first call. */
+  embed(ticket: Ticket<EmbeddedAnswer>, request: EmbeddedRequest): void
+  /** Begins a gRPC call, like `embed`. */
+  embedCall(ticket: Ticket<EmbeddedCallAnswer>, request: EmbeddedCall): void
+  /** A further piece of the messages of call `request`; `length` is that of the message that the piece begins. */
+  embedPiece(ticket: Ticket<void>, request: number, piece: Buffer | undefined | null, length: number | undefined | null, ends: boolean): void
+  /** The requested body of `request`, in pieces; without pieces, `bytes` is its size. */
+  embedBody(ticket: Ticket<EmbeddedAnswer>, request: number, body: Array<Buffer> | undefined | null, bytes: number): void
+  /** Copies the large body reported for `ticket` into `to`, which has its size. Without `to` it is dropped. */
+  embedTake(ticket: number, to?: Buffer | undefined | null): void
+  embedNext(ticket: Ticket<EmbeddedAnswer | EmbeddedCallAnswer>, request: number): void
+  /** Cancels `request`. */
+  embedGiveUp(request: number): void
+  /** The GPUs and their use; values that one does not report are 0. */
+  devices(): Array<DeviceUse>
+  /** Starts an inference with one response; `cancel` cancels it. */
+  infer(ticket: Ticket<NativeInferResponse>, request: NativeInferRequest): void
+  cancel(ticket: number): void
+  snapshot(): Snapshot
+  /** The two families of `snapshot` that routers read many times a second. */
+  requests(): Array<Family>
+  /** Opens a version with one of our backends. `config` is copied into `spec`. */
+  openModel(ticket: Ticket<Opened>, backend: string, spec: OpenSpec, config: Buffer): void
+  /** Finishes the initialisation of the backend and makes the version READY, replacing one of the same number. */
+  publishModel(ticket: Ticket<void>, handle: number, spec: PublishSpec): void
+  discardModel(handle: number): void
+  /**
+   * Changes the instances of a serving version to those of this configuration without a reload; `config` and
+   * `configJson` as in `PublishSpec`. False if only a reload can do that. Rejects with INVALID_ARG for too many
+   * instances, or with the error of a new one.
+   */
+  updateModel(ticket: Ticket<boolean>, name: string, version: number, config: Buffer, configJson: string): void
+  /** Adds a model or a version, or changes the state of one that does not serve. Only `publishModel` sets READY. */
+  setVersionState(name: string, version: number, state: VersionState, reason: string): void
+  /** Marks a model without any version as known or not; strict readiness fails while there is a known one. */
+  setModelKnown(name: string, known: boolean): void
+  /**
+   * Sets UNLOADING at once and resolves when the last request has ended; then UNLOADED with `reason`, unless the
+   * version has a newer state.
+   */
+  retireModel(ticket: Ticket<void>, name: string, version: number, reason: string): void
+  /** All versions that were ever attempted, of one model or of all; those of one model ascending. */
+  versions(model?: string | undefined | null): Array<VersionRow>
+  /** The body of the corresponding HTTP response, JSON text. */
+  serverMetadata(): string
+  modelMetadata(name: string, version: string): string
+  modelConfig(name: string, version: string): string
+  modelStatistics(name: string, version: string): string
+  modelReady(name: string, version: string): boolean
+  /**
+   * Starts a request with any number of responses. Throws if rejected; otherwise call `cancel(ticket)` once, at the
+   * end.
+   */
+  inferStream(ticket: number, request: NativeInferRequest): void
+  /**
+   * The available responses of request `stream`, at least one unless it has ended. Rejects with the first error,
+   * which is the last result; after `cancel` with CANCELLED. One call at a time.
+   */
+  nextResponses(ticket: Ticket<NextResponses>, stream: number): void
   /**
    * Replaces the default trace setting (`model` empty) or that of a model; null makes the model use the default.
    * Throws RESOURCE_EXHAUSTED for too many models.
@@ -139,25 +158,6 @@ export declare class NativeCore {
   takeTraces(max: number, clockNs: bigint): TakenTraces
   /** Stops sampling; each setting ends with its last record. */
   closeTraces(): void
-  /** Starts an inference with one response; `cancel` cancels it. */
-  infer(ticket: Ticket<NativeInferResponse>, request: NativeInferRequest): void
-  /**
-   * Starts a request with any number of responses. Throws if rejected; otherwise call `cancel(ticket)` once, at the
-   * end.
-   */
-  inferStream(ticket: number, request: NativeInferRequest): void
-  /**
-   * The available responses of request `stream`, at least one unless it has ended. Rejects with the first error,
-   * which is the last result; after `cancel` with CANCELLED. One call at a time.
-   */
-  nextResponses(ticket: Ticket<NextResponses>, stream: number): void
-  cancel(ticket: number): void
-  /** The body of the corresponding HTTP response, JSON text. */
-  serverMetadata(): string
-  modelMetadata(name: string, version: string): string
-  modelConfig(name: string, version: string): string
-  modelStatistics(name: string, version: string): string
-  modelReady(name: string, version: string): boolean
 }
 
 /** A worker's connection to the core. Its methods are called on the worker's thread only. */
@@ -184,15 +184,10 @@ export declare class NativeRunner {
   detach(buffer: ArrayBuffer): void
 }
 
-/** Claim of a running server on the settings of the process. Ends with `release`, or with the thread that made it. */
+/** Claim of a running server on settings of the process. Ends with `release`, or with the thread that made it. */
 export declare class ProcessClaim {
-  /**
-   * Claims the process for a server that is about to start, unless a running one has other settings. `settings` has
-   * the same entries in the same order for each server.
-   */
+  /** Claims `settings` for a server that is about to start. Throws INVALID_ARG if a running one has others. */
   constructor(settings: Array<SharedSetting>)
-  /** The setting in which another server differs; null if the process is claimed. */
-  get conflict(): string | null
   /** Releases the claim, because the server has ended. */
   release(): void
 }
@@ -654,7 +649,9 @@ export interface Setting {
 
 /** A setting that all servers of a process share. */
 export interface SharedSetting {
-  /** Equal values are the same setting. */
+  /** Settings with the same name are compared. */
+  name: string
+  /** Equal for equal settings. */
   value: string
   /** Text of a conflict: the setting of a server with this value. */
   has: string

@@ -112,7 +112,7 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
   let isBroken = false
   for (const { severity, message, error, advice = '' } of model.findings) {
     // The warning about fields without effect has a row of its own.
-    if (/has no effect in this release: /.test(message))
+    if (/without effect in this release: /.test(message))
       findings.fact(at, subject, 'ineffective', message.slice(message.lastIndexOf(': ') + 2))
     else if (severity === 'warning') findings.differs(at, subject, message)
     else {

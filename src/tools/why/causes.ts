@@ -10,7 +10,7 @@ export const CAUSES: Readonly<Record<string, string>> = {
   next_differs: 'the next request cannot join: it has another shape or too many rows',
   delay_elapsed: 'the oldest request waited for the queue delay',
   none_expected: 'no more requests are expected within the queue delay',
-  expected_arrived: 'all requests arrived that were worth waiting for',
+  expected_arrived: 'all requests came that were worth waiting for',
   wait_not_worth: 'waiting for more requests would cost more time than it saves',
   expiry_near: 'a request would expire if the batch waited',
   library_decided: 'the batching library decided which requests join',

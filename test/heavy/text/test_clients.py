@@ -33,7 +33,7 @@ def wanted(client, texts):
     return np.array([row.data[0].embedding for row in rows], np.float32)
 
 
-def test_openai_gets_the_same_vectors_as_base64_and_as_lists_and_the_number_of_tokens(client, texts, wanted):
+def test_openai_gets_equal_vectors_as_base64_and_lists_and_the_number_of_tokens(client, texts, wanted):
     assert wanted.shape == (6, 384)
     assert np.abs(np.linalg.norm(wanted, axis=1) - 1).max() < 1e-5
     for form in ({}, {"encoding_format": "float"}, {"encoding_format": "base64"}):
@@ -90,7 +90,7 @@ def test_openai_cuts_vectors_to_dimensions_and_normalises_them_again(client, tex
     assert np.abs(rows - cut).max() < 1e-5
 
 
-def test_langchain_unconfigured_sends_ids_of_cl100k_and_gets_the_vectors_of_the_texts(url, texts, wanted):
+def test_langchain_unconfigured_sends_cl100k_ids_and_gets_the_vectors_of_the_texts(url, texts, wanted):
     # LangChain leaves an empty text out before it sends, and answers with what it gets for one alone.
     shown = [0, 1, 3, 4, 5]
     rows = OpenAIEmbeddings(base_url=f"{url}/v1", api_key="any").embed_documents([texts[i] for i in shown])

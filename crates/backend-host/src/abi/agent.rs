@@ -1,14 +1,18 @@
 //! `TRITONREPOAGENT_*`: a repository agent, and the models that it sees.
 
-#![allow(unsafe_code)] // pointers of a C API
-
-use super::c_text;
-use super::exports::{Out, exports, objects, was_null};
+use super::exports::{Lent, Out, exports, objects, was_null};
 use super::message::Message;
+use super::{c_text, check_config_version};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::ffi::{CString, OsStr, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::fs::DirBuilder;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use tensor::{Error, Result};
 
@@ -19,8 +23,9 @@ const VERSION: (u32, u32) = (0, 1);
 pub(crate) const FILESYSTEM: u32 = 0;
 pub(crate) const REMOTE_FILESYSTEM: u32 = 1;
 
-/// `TRITONREPOAGENT_ActionType`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `TRITONREPOAGENT_ActionType`, by its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[repr(u32)]
 pub(crate) enum AgentAction {
     Load = 0,
@@ -28,24 +33,6 @@ pub(crate) enum AgentAction {
     LoadFail = 2,
     Unload = 3,
     UnloadComplete = 4,
-}
-
-impl AgentAction {
-    const ALL: [(Self, &str); 5] = [
-        (Self::Load, "LOAD"),
-        (Self::LoadComplete, "LOAD_COMPLETE"),
-        (Self::LoadFail, "LOAD_FAIL"),
-        (Self::Unload, "UNLOAD"),
-        (Self::UnloadComplete, "UNLOAD_COMPLETE"),
-    ];
-
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.1 == name).map(|known| known.0)
-    }
-
-    fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|known| known.0 == self).map_or("", |known| known.1)
-    }
 }
 
 /// An agent, as its library sees it.
@@ -111,9 +98,8 @@ impl AgentModel {
         let acquired = self.place.lock().acquired.take();
         let acquired = acquired.ok_or_else(|| Error::unavailable("No mutable location to be deleted"))?;
         if let Err(error) = std::fs::remove_dir_all(Path::new(OsStr::from_bytes(acquired.as_bytes()))) {
-            let text =
-                format!("Failed to delete previously acquired location '{}': {error}", acquired.to_string_lossy());
-            super::log::send(frames::generated::LogLevel::Error, file!(), line!(), &text);
+            let acquired = acquired.to_string_lossy();
+            super::log::error(&format!("Failed to delete previously acquired location '{acquired}': {error}"));
         }
         Ok(())
     }
@@ -121,19 +107,18 @@ impl AgentModel {
 
 /// A new directory with a name like those of Triton.
 fn new_directory() -> Result<CString> {
-    let template: PathBuf = std::env::temp_dir().join("folderXXXXXX");
-    let template = CString::new(template.as_os_str().as_bytes());
-    let template = template.map_err(|_| Error::internal("the directory for temporary files has a NUL"))?;
-    let path = template.into_raw();
-    // SAFETY: a NUL-terminated path that may be changed, and keeps its length.
-    let made = unsafe { libc::mkdtemp(path) };
-    let why = std::io::Error::last_os_error();
-    // SAFETY: from `into_raw`.
-    let path = unsafe { CString::from_raw(path) };
-    if made.is_null() {
-        return Err(Error::internal(format!("Failed to create local temp folder: {}, {why}", path.to_string_lossy())));
+    let temporary = std::env::temp_dir();
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::internal(format!("Failed to create local temp folder: {}, {error}", temporary.display()))
+    };
+    loop {
+        let path = temporary.join(format!("folder{:08x}", RandomState::new().build_hasher().finish() as u32));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return CString::new(path.into_os_string().into_vec()).map_err(|error| failed(&error)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(&error)),
+        }
     }
-    Ok(path)
 }
 
 objects! {
@@ -142,18 +127,17 @@ objects! {
 }
 
 exports! {
-    /// The version of the API of agents.
-    fn TRITONREPOAGENT_ApiVersion(major: Out<u32>, minor: Out<u32>) {
+    "agent" fn TRITONREPOAGENT_ApiVersion(major: Out<u32>, minor: Out<u32>) {
         major.put(VERSION.0);
         minor.put(VERSION.1);
     }
 
     /// Where the model is now; the text belongs to the model.
-    fn TRITONREPOAGENT_ModelRepositoryLocation(
-        _agent: *const Agent,
+    "agent" fn TRITONREPOAGENT_ModelRepositoryLocation(
+        _agent: Lent<Agent>,
         model: &AgentModel,
         artifact_type: Out<u32>,
-        location: Out<*const c_char>,
+        location: Out<Lent<c_char>>,
     ) {
         let place = model.place.lock();
         let current = place.locations.last().filter(|location| !location.is_empty());
@@ -163,11 +147,11 @@ exports! {
     }
 
     /// A new directory for a changed copy of the model; the same one each time.
-    fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
-        _agent: *const Agent,
+    "agent" fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
+        _agent: Lent<Agent>,
         model: Option<&AgentModel>,
         artifact_type: u32,
-        location: Out<*const c_char>,
+        location: Out<Lent<c_char>>,
     ) {
         if artifact_type != FILESYSTEM {
             let text = "Unexpected artifact type, expects 'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'";
@@ -177,24 +161,23 @@ exports! {
     }
 
     /// Deletes that directory; Triton does not look at the location either.
-    fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
-        _agent: *const Agent,
+    "agent" fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
+        _agent: Lent<Agent>,
         model: &AgentModel,
-        _location: *const c_char,
-    ) {
-        model.release()
-    }
+        _location: Lent<c_char>,
+    ) => model.release()?;
 
     /// Replaces the location of the model, in action LOAD.
-    fn TRITONREPOAGENT_ModelRepositoryUpdate(
-        _agent: *const Agent,
+    "agent" fn TRITONREPOAGENT_ModelRepositoryUpdate(
+        _agent: Lent<Agent>,
         model: &AgentModel,
         artifact_type: u32,
         location: CString,
     ) {
         let mut place = model.place.lock();
         if place.action != Some(AgentAction::Load) {
-            let now = place.action.map_or("not set".to_owned(), |now| format!("TRITONREPOAGENT_ACTION_{}", now.name()));
+            let name = |now| format!("TRITONREPOAGENT_ACTION_{}", json!(now).as_str().unwrap_or_default());
+            let now = place.action.map_or("not set".to_owned(), name);
             let text = "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is";
             return Err(Error::invalid(format!("{text} {now}")));
         }
@@ -203,17 +186,15 @@ exports! {
     }
 
     /// The number of parameters of the agent in the model's configuration.
-    fn TRITONREPOAGENT_ModelParameterCount(_agent: *const Agent, model: &AgentModel, count: Out<u32>) {
+    "agent" fn TRITONREPOAGENT_ModelParameterCount(_agent: Lent<Agent>, model: &AgentModel, count: Out<u32>) =>
         count.put(model.parameters.len() as u32);
-    }
 
-    /// A parameter; the texts belong to the model.
-    fn TRITONREPOAGENT_ModelParameter(
-        _agent: *const Agent,
+    "agent" fn TRITONREPOAGENT_ModelParameter(
+        _agent: Lent<Agent>,
         model: &AgentModel,
         index: u32,
-        parameter_name: Out<*const c_char>,
-        parameter_value: Out<*const c_char>,
+        parameter_name: Out<Lent<c_char>>,
+        parameter_value: Out<Lent<c_char>>,
     ) {
         let parameter = model.parameters.get(index as usize);
         let (name, value) = parameter.ok_or_else(|| Error::invalid("index out of range for model parameters"))?;
@@ -221,90 +202,66 @@ exports! {
         parameter_value.put(value.as_ptr());
     }
 
-    /// The configuration of the model, as JSON; the caller deletes the message.
-    fn TRITONREPOAGENT_ModelConfig(
-        _agent: *const Agent,
+    /// The configuration of the model, as JSON.
+    "agent" fn TRITONREPOAGENT_ModelConfig(
+        _agent: Lent<Agent>,
         model: &AgentModel,
         config_version: u32,
         model_config: Out<*mut Message>,
     ) {
-        if config_version != 1 {
-            return Err(Error::invalid(format!(
-                "model configuration version {config_version} not supported, supported versions are: 1"
-            )));
-        }
+        check_config_version(config_version)?;
         model_config.give(Message::new(model.config.as_str()));
     }
 
-    /// The pointer that the agent keeps with a model.
-    fn TRITONREPOAGENT_ModelState(model: &AgentModel, state: Out<*mut c_void>) {
-        state.put(model.state.load(Relaxed));
-    }
-
-    /// Keeps a pointer with a model.
-    fn TRITONREPOAGENT_ModelSetState(model: &AgentModel, state: *mut c_void) {
+    "agent" get TRITONREPOAGENT_ModelState(model: &AgentModel) -> *mut c_void = model.state.load(Relaxed);
+    "agent" fn TRITONREPOAGENT_ModelSetState(model: &AgentModel, state: *mut c_void) =>
         model.state.store(state, Relaxed);
-    }
 
-    /// The pointer that the agent keeps.
-    fn TRITONREPOAGENT_State(agent: &Agent, state: Out<*mut c_void>) {
-        state.put(agent.state.load(Relaxed));
-    }
-
-    /// Keeps a pointer with the agent.
-    fn TRITONREPOAGENT_SetState(agent: &Agent, state: *mut c_void) {
-        agent.state.store(state, Relaxed);
-    }
+    "agent" get TRITONREPOAGENT_State(agent: &Agent) -> *mut c_void = agent.state.load(Relaxed);
+    "agent" fn TRITONREPOAGENT_SetState(agent: &Agent, state: *mut c_void) => agent.state.store(state, Relaxed);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::Err;
-    use crate::abi::error::ServerError;
-    use std::ffi::CStr;
+    use crate::abi::exports::library::{failed, nothing, pass, text_at, to};
     use std::ptr::null;
-
-    fn failed(error: Err) -> Option<String> {
-        // SAFETY: made by the functions above.
-        unsafe { ServerError::take(error) }.map(|error| format!("{}: {}", error.code().name(), error.message()))
-    }
 
     #[test]
     fn a_model_moves_to_a_directory_that_it_acquired_only_while_it_is_loaded() {
         let parameters = [("size".to_owned(), "3".to_owned())];
         let model = AgentModel::new(FILESYSTEM, "/models/m", "{}".to_owned(), &parameters);
-        let (agent, of) = (Agent::default(), &raw const model);
-        let (mut kind, mut at, mut count) = (9, null(), 0);
-        // SAFETY: objects that live.
-        unsafe {
-            assert_eq!(failed(TRITONREPOAGENT_ModelRepositoryLocation(&agent, of, &raw mut kind, &raw mut at)), None);
-            assert_eq!((kind, CStr::from_ptr(at)), (FILESYSTEM, c"/models/m"));
-            let update = |to| failed(TRITONREPOAGENT_ModelRepositoryUpdate(&agent, of, FILESYSTEM, to));
-            assert!(update(at).is_some_and(|text| text.ends_with("current action type is not set")));
-            model.acts(AgentAction::Load);
-            let remote = TRITONREPOAGENT_ModelRepositoryLocationAcquire(&agent, of, REMOTE_FILESYSTEM, &raw mut at);
-            assert!(failed(remote).is_some_and(|text| text.starts_with("Invalid argument: Unexpected artifact type")));
-            let (mut to, mut again) = (null(), null());
-            TRITONREPOAGENT_ModelRepositoryLocationAcquire(&agent, of, FILESYSTEM, &raw mut to);
-            TRITONREPOAGENT_ModelRepositoryLocationAcquire(&agent, of, FILESYSTEM, &raw mut again);
-            assert_eq!(to, again);
-            let directory = CStr::from_ptr(to).to_string_lossy().into_owned();
-            assert!(Path::new(&directory).is_dir());
-            assert_eq!(update(to), None);
-            assert_eq!(model.location(), (FILESYSTEM, directory.clone()));
-            model.acts(AgentAction::LoadComplete);
-            let late = update(at).expect("an error");
-            assert!(late.ends_with("current action type is TRITONREPOAGENT_ACTION_LOAD_COMPLETE"), "{late}");
-            assert_eq!(failed(TRITONREPOAGENT_ModelRepositoryLocationRelease(&agent, of, null())), None);
-            assert!(!Path::new(&directory).exists());
-            let none = failed(TRITONREPOAGENT_ModelRepositoryLocationRelease(&agent, of, null()));
-            assert_eq!(none.as_deref(), Some("Unavailable: No mutable location to be deleted"));
-            assert_eq!(failed(TRITONREPOAGENT_ModelParameterCount(&agent, of, &raw mut count)), None);
-            let beyond = TRITONREPOAGENT_ModelParameter(&agent, of, count, &raw mut at, &raw mut at);
-            assert_eq!(failed(beyond).as_deref(), Some("Invalid argument: index out of range for model parameters"));
-            let second = TRITONREPOAGENT_ModelConfig(&agent, of, 2, std::ptr::null_mut());
-            assert!(failed(second).is_some_and(|text| text.contains("version 2 not supported")));
-        }
+        let agent: Lent<Agent> = null();
+        let (of, mut kind, mut at, mut count) = (pass(&raw const model), 9, null(), 0);
+        assert_eq!(failed(TRITONREPOAGENT_ModelRepositoryLocation(agent, of, to(&mut kind), to(&mut at))), None);
+        assert_eq!((kind, text_at(at)), (FILESYSTEM, "/models/m".to_owned()));
+        let update = |path| failed(TRITONREPOAGENT_ModelRepositoryUpdate(agent, of, FILESYSTEM, pass(path)));
+        let early = update(at).expect("an error");
+        assert!(early.message().ends_with("current action type is not set"), "{early:?}");
+        model.acts(AgentAction::Load);
+        let remote = TRITONREPOAGENT_ModelRepositoryLocationAcquire(agent, of, REMOTE_FILESYSTEM, to(&mut at));
+        let remote = failed(remote).expect("an error");
+        assert_eq!(remote.code(), tensor::Code::InvalidArg);
+        assert!(remote.message().starts_with("Unexpected artifact type"), "{remote:?}");
+        let (mut path, mut again) = (null(), null());
+        TRITONREPOAGENT_ModelRepositoryLocationAcquire(agent, of, FILESYSTEM, to(&mut path));
+        TRITONREPOAGENT_ModelRepositoryLocationAcquire(agent, of, FILESYSTEM, to(&mut again));
+        assert_eq!(path, again);
+        let directory = text_at(path);
+        assert!(Path::new(&directory).is_dir());
+        assert_eq!(update(path), None);
+        assert_eq!(model.location(), (FILESYSTEM, directory.clone()));
+        model.acts(AgentAction::LoadComplete);
+        let late = update(at).expect("an error");
+        assert!(late.message().ends_with("current action type is TRITONREPOAGENT_ACTION_LOAD_COMPLETE"), "{late:?}");
+        assert_eq!(failed(TRITONREPOAGENT_ModelRepositoryLocationRelease(agent, of, null())), None);
+        assert!(!Path::new(&directory).exists());
+        let none = failed(TRITONREPOAGENT_ModelRepositoryLocationRelease(agent, of, null()));
+        assert_eq!(none, Some(Error::unavailable("No mutable location to be deleted")));
+        assert_eq!(failed(TRITONREPOAGENT_ModelParameterCount(agent, of, to(&mut count))), None);
+        let beyond = TRITONREPOAGENT_ModelParameter(agent, of, count, nothing(), nothing());
+        assert_eq!(failed(beyond), Some(Error::invalid("index out of range for model parameters")));
+        let second = failed(TRITONREPOAGENT_ModelConfig(agent, of, 2, nothing())).expect("an error");
+        assert!(second.message().contains("version 2 not supported"), "{second:?}");
     }
 }

@@ -1,78 +1,80 @@
 //! `TRITONSERVER_ResponseAllocator`: a library's own functions that make and free the buffers of responses.
 
-#![allow(unsafe_code)] // pointers of a C API
+#![allow(unsafe_code)] // buffers of a library
 
-use super::Err;
 use super::attributes::BufferAttributes;
-use super::error::ServerError;
 use super::exports::{Out, exports, objects, plain};
+use super::memory::DEVICE;
+use crate::library::{Address, Start, functions};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 use tensor::{Error, Result};
 
-/// Memory type of buffers on a device, which this process cannot write.
-const DEVICE: u32 = 2;
+functions! {
+    /// The functions of a library. It keeps the allocator until the last response is deleted.
+    struct ResponseAllocator {
+        Allocate allocate(
+            allocator: *const ResponseAllocator,
+            name: Start<'_, c_char>,
+            bytes: usize,
+            wanted_type: u32,
+            wanted_type_id: i64,
+            userp: *mut c_void,
+            buffer: &mut *mut c_void,
+            buffer_userp: &mut *mut c_void,
+            memory_type: &mut u32,
+            memory_type_id: &mut i64,
+        );
+        Release release(
+            allocator: *const ResponseAllocator,
+            buffer: *mut c_void,
+            buffer_userp: *mut c_void,
+            bytes: usize,
+            memory_type: u32,
+            memory_type_id: i64,
+        );
+        Begin start(allocator: *const ResponseAllocator, userp: *mut c_void);
+        Describe describe(
+            allocator: *const ResponseAllocator,
+            name: Start<'_, c_char>,
+            attributes: &mut BufferAttributes,
+            userp: *mut c_void,
+            buffer_userp: *mut c_void,
+        );
+    }
+}
 
-type Allocate = unsafe extern "C" fn(
+/// Where an output should lie is asked in the process of the called model, which is another one: never called.
+type Query = unsafe extern "C" fn(
     *const ResponseAllocator,
-    *const c_char,
-    usize,
-    u32,
-    i64,
     *mut c_void,
-    *mut *mut c_void,
-    *mut *mut c_void,
+    *const c_char,
+    *mut usize,
     *mut u32,
     *mut i64,
-) -> Err;
-type Describe = unsafe extern "C" fn(
-    *const ResponseAllocator,
-    *const c_char,
-    *mut BufferAttributes,
-    *mut c_void,
-    *mut c_void,
-) -> Err;
-type Query =
-    unsafe extern "C" fn(*const ResponseAllocator, *mut c_void, *const c_char, *mut usize, *mut u32, *mut i64) -> Err;
-type Release = unsafe extern "C" fn(*const ResponseAllocator, *mut c_void, *mut c_void, usize, u32, i64) -> Err;
-type Start = unsafe extern "C" fn(*const ResponseAllocator, *mut c_void) -> Err;
-
-/// The functions of a library. It keeps the allocator until the last response is deleted.
-pub(crate) struct ResponseAllocator {
-    allocate: Allocate,
-    release: Release,
-    start: Option<Start>,
-    describe: Option<Describe>,
-    /// Never called: where an output should lie is asked in the process of the called model, which is another one.
-    query: Option<Query>,
-}
+) -> super::Err;
 
 /// An allocator and what its library passes to it.
 #[derive(Clone, Copy)]
 pub(crate) struct Allocation {
-    allocator: *const ResponseAllocator,
-    userp: *mut c_void,
+    allocator: Address<ResponseAllocator>,
+    userp: Address<c_void>,
 }
-
-// SAFETY: the C API lets a server call an allocator on any thread.
-unsafe impl Send for Allocation {}
 
 impl Allocation {
     pub(crate) fn new(allocator: *const ResponseAllocator, userp: *mut c_void) -> Self {
-        Self { allocator, userp }
+        Self { allocator: Address(allocator.cast_mut()), userp: Address(userp) }
     }
 
     /// The allocator's functions; `None` if there is no allocator.
-    fn functions(&self) -> Option<&ResponseAllocator> {
-        // SAFETY: the library keeps the allocator while responses need it.
-        unsafe { self.allocator.as_ref() }
+    fn functions(&self) -> Option<ResponseAllocator> {
+        // SAFETY: null, or an object that the library keeps while responses need it.
+        unsafe { self.allocator.0.as_ref() }.copied()
     }
 
     /// Says that a response begins.
     pub(crate) fn start(&self) -> Result<()> {
-        let Some(start) = self.functions().and_then(|of| of.start) else { return Ok(()) };
-        // SAFETY: the library's function, with its own pointers.
-        unsafe { ServerError::take(start(self.allocator, self.userp)) }.map_or(Ok(()), Err)
+        self.functions().map_or(Ok(()), |of| of.start(self.allocator.0, self.userp.0))
     }
 
     /// A buffer for an output.
@@ -81,47 +83,20 @@ impl Allocation {
     /// The library's, or UNSUPPORTED for a buffer that lies on a device.
     pub(crate) fn allocate(&self, name: &CStr, bytes: usize) -> Result<ResponseBuffer> {
         let of = self.functions().ok_or_else(|| Error::invalid("response allocator was nullptr"))?;
-        let (mut base, mut userp, mut memory_type, mut memory_type_id) = (null_mut(), null_mut(), 0, 0);
-        // SAFETY: the library's function, with our own variables and its pointers.
-        let error = unsafe {
-            ServerError::take((of.allocate)(
-                self.allocator,
-                name.as_ptr(),
-                bytes,
-                0,
-                0,
-                self.userp,
-                &raw mut base,
-                &raw mut userp,
-                &raw mut memory_type,
-                &raw mut memory_type_id,
-            ))
-        };
-        if let Some(error) = error {
-            return Err(error);
-        }
-        let attributes = BufferAttributes { bytes, memory_type, memory_type_id, handle: None };
-        let mut buffer = ResponseBuffer { of: *self, base, userp, attributes };
-        if let Some(describe) = of.describe {
-            let attributes = &raw mut buffer.attributes;
-            // SAFETY: as above; the attributes are ours.
-            let error = unsafe {
-                ServerError::take(describe(self.allocator, name.as_ptr(), attributes, self.userp, buffer.userp))
-            };
-            if let Some(error) = error {
-                return Err(error);
-            }
-            buffer.attributes = BufferAttributes { bytes, memory_type, memory_type_id, ..buffer.attributes.clone() };
-        }
-        if memory_type == DEVICE {
-            let text = format!("the buffer for output '{}' lies on a device", name.to_string_lossy());
-            return Err(Error::unsupported(text));
+        let (mut base, mut buffer_userp, mut kind, mut id) = (null_mut(), null_mut(), 0, 0);
+        let Self { allocator: Address(allocator), userp: Address(userp) } = *self;
+        of.allocate(allocator, name.into(), bytes, 0, 0, userp, &mut base, &mut buffer_userp, &mut kind, &mut id)?;
+        let attributes = BufferAttributes { bytes, memory_type: kind, memory_type_id: id, handle: None };
+        let mut buffer = ResponseBuffer { of: *self, base, userp: buffer_userp, attributes };
+        of.describe(allocator, name.into(), &mut buffer.attributes, userp, buffer_userp)?;
+        let handle = buffer.attributes.handle.take();
+        buffer.attributes = BufferAttributes { bytes, memory_type: kind, memory_type_id: id, handle };
+        let name = name.to_string_lossy();
+        if kind == DEVICE {
+            return Err(Error::unsupported(format!("the buffer for output '{name}' lies on a device")));
         }
         if base.is_null() && bytes > 0 {
-            return Err(Error::internal(format!(
-                "the allocator gave no buffer for output '{}'",
-                name.to_string_lossy()
-            )));
+            return Err(Error::internal(format!("the allocator gave no buffer for output '{name}'")));
         }
         Ok(buffer)
     }
@@ -144,14 +119,12 @@ impl ResponseBuffer {
         self.userp
     }
 
-    /// Copies the bytes of an output into it.
-    ///
-    /// # Safety
-    /// `from` has as many bytes as were allocated.
-    pub(crate) unsafe fn fill(&mut self, from: *const u8) {
-        if self.attributes.bytes > 0 {
-            // SAFETY: the library gave a buffer of this length; the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(from, self.base.cast::<u8>(), self.attributes.bytes) };
+    /// Copies the bytes of an output into it, as many as it has room for.
+    pub(crate) fn fill(&mut self, from: &[u8]) {
+        let bytes = from.len().min(self.attributes.bytes);
+        if bytes > 0 {
+            // SAFETY: `allocate` has checked that the library gave a buffer of `attributes.bytes` bytes.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.cast::<u8>(), bytes) };
         }
     }
 }
@@ -161,20 +134,9 @@ impl Drop for ResponseBuffer {
         // Triton does not free what is null.
         let Some(of) = self.of.functions().filter(|_| !self.base.is_null()) else { return };
         let BufferAttributes { bytes, memory_type, memory_type_id, .. } = self.attributes;
-        // SAFETY: the library's function, with what it gave.
-        let error = unsafe {
-            ServerError::take((of.release)(
-                self.of.allocator,
-                self.base,
-                self.userp,
-                bytes,
-                memory_type,
-                memory_type_id,
-            ))
-        };
-        if let Some(error) = error {
-            let text = format!("failed to release a buffer of a response: {}", error.message());
-            super::log::send(frames::generated::LogLevel::Error, file!(), line!(), &text);
+        let allocator = self.of.allocator.0;
+        if let Err(error) = of.release(allocator, self.base, self.userp, bytes, memory_type, memory_type_id) {
+            super::log::error(&format!("failed to release a buffer of a response: {}", error.message()));
         }
     }
 }
@@ -184,7 +146,7 @@ plain! {
     [] Option<Describe>;
     [] Option<Query>;
     [] Option<Release>;
-    [] Option<Start>;
+    [] Option<Begin>;
 }
 
 objects! {
@@ -192,39 +154,30 @@ objects! {
 }
 
 exports! {
-    /// A new allocator.
-    fn TRITONSERVER_ResponseAllocatorNew(
+    "bls" fn TRITONSERVER_ResponseAllocatorNew(
         allocator: Out<*mut ResponseAllocator>,
         alloc_fn: Option<Allocate>,
         release_fn: Option<Release>,
-        start_fn: Option<Start>,
+        start_fn: Option<Begin>,
     ) {
-        let missing = |what| Error::invalid(format!("{what} function of a response allocator was nullptr"));
-        let made = ResponseAllocator {
-            allocate: alloc_fn.ok_or_else(|| missing("allocation"))?,
-            release: release_fn.ok_or_else(|| missing("release"))?,
-            start: start_fn,
-            describe: None,
-            query: None,
-        };
-        allocator.give(made);
+        for (what, is_missing) in [("allocation", alloc_fn.is_none()), ("release", release_fn.is_none())] {
+            if is_missing {
+                return Err(Error::invalid(format!("{what} function of a response allocator was nullptr")));
+            }
+        }
+        allocator.give(ResponseAllocator { allocate: alloc_fn, release: release_fn, start: start_fn, describe: None });
     }
 
-    /// Sets the function that describes buffers.
-    fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
+    "rust" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
         allocator: &mut ResponseAllocator,
         buffer_attributes_fn: Option<Describe>,
-    ) {
-        allocator.describe = buffer_attributes_fn;
-    }
+    ) => allocator.describe = buffer_attributes_fn;
 
-    /// Sets the function that says where an output should lie.
-    fn TRITONSERVER_ResponseAllocatorSetQueryFunction(allocator: &mut ResponseAllocator, query_fn: Option<Query>) {
-        allocator.query = query_fn;
-    }
+    /// Accepts the function that says where an output should lie.
+    "bls" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
+        _allocator: &mut ResponseAllocator,
+        _query_fn: Option<Query>,
+    ) {}
 
-    /// Deletes an allocator.
-    fn TRITONSERVER_ResponseAllocatorDelete(allocator: Option<Box<ResponseAllocator>>) {
-        drop(allocator);
-    }
+    "bls" delete TRITONSERVER_ResponseAllocatorDelete(ResponseAllocator);
 }

@@ -1,20 +1,16 @@
 //! `TRITONBACKEND_Backend` and `TRITONBACKEND_BackendAttribute`.
 
-#![allow(unsafe_code)] // pointers of a C API
-
 use super::c_text;
-use super::exports::{Cleared, Out, exports, objects};
+use super::exports::{Cleared, Count, Items, Lent, Out, exports, objects};
 use super::message::Message;
 use crate::abi::memory::{MANAGER, MemoryManager};
-use crate::library::Library;
-use crate::load::{member, optional};
+use crate::library::BackendLibrary;
+use crate::load::LoadContent;
 use parking_lot::Mutex;
-use protocol::json::Value;
+use serde_json::{Value, json};
 use std::ffi::{CString, c_char, c_void};
-use std::fmt::Write;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
-use tensor::Result;
 
 /// Version of the API that backends see.
 const API_VERSION: (u32, u32) = (1, 19);
@@ -23,7 +19,7 @@ pub(crate) const FILESYSTEM: u32 = 0;
 
 /// A backend: a library under a name.
 pub(crate) struct Backend {
-    pub(crate) library: Library,
+    pub(crate) library: BackendLibrary,
     name: CString,
     directory: CString,
     config: Message,
@@ -43,47 +39,40 @@ struct Group {
 #[derive(Default)]
 pub(crate) struct BackendAttribute {
     groups: Vec<Group>,
-    /// Instances of a model are made one after another, also if the backend could do otherwise.
-    is_parallel: bool,
 }
 
 impl Backend {
-    pub(crate) fn new(name: String, library: Library, load: Value<'_>) -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(library: BackendLibrary, load: &LoadContent) -> Self {
+        Self {
             library,
-            name: c_text(&name),
-            directory: c_text(&member(load, "backend_directory")?),
-            config: Message::new(optional(load, "backend_config")?),
+            name: c_text(&load.backend),
+            directory: c_text(&load.backend_directory),
+            config: Message::new(load.backend_config.as_str()),
             policy: AtomicU32::new(0),
             state: AtomicPtr::new(null_mut()),
             groups: Mutex::default(),
-        })
+        }
     }
 
     /// Asks the library for its preferred instances. As in Triton, an error of the library is ignored.
     pub(crate) fn ask_attributes(&self) {
-        let Some(ask) = self.library.attributes else { return };
         let mut attribute = BackendAttribute::default();
-        // SAFETY: both objects live for the time of the call.
-        drop(unsafe { super::error::ServerError::take(ask((&raw const *self).cast(), (&raw mut attribute).cast())) });
+        let _ = self.library.attributes(self.into(), (&mut attribute).into());
         *self.groups.lock() = attribute.groups;
     }
 
-    /// Preferred groups of instances as a JSON array.
-    pub(crate) fn groups(&self) -> String {
-        let mut json = String::from("[");
-        for (i, Group { kind, count, devices }) in self.groups.lock().iter().enumerate() {
-            let comma = if i > 0 { "," } else { "" };
+    /// Preferred groups of instances, for READY.
+    pub(crate) fn groups(&self) -> Value {
+        let group = |Group { kind, count, devices }: &Group| {
             let kind = match kind {
                 0 => "AUTO",
                 2 => "GPU",
                 3 => "MODEL",
                 _ => "CPU",
             };
-            let _ = write!(json, r#"{comma}{{"kind":"{kind}","count":{count},"gpus":{devices:?}}}"#);
-        }
-        json.push(']');
-        json
+            json!({ "kind": kind, "count": count, "gpus": devices })
+        };
+        self.groups.lock().iter().map(group).collect()
     }
 }
 
@@ -93,77 +82,46 @@ objects! {
 }
 
 exports! {
-    /// Version of the backend API.
-    fn TRITONBACKEND_ApiVersion(major: Out<u32>, minor: Out<u32>) {
+    "attr" fn TRITONBACKEND_ApiVersion(major: Out<u32>, minor: Out<u32>) {
         major.put(API_VERSION.0);
         minor.put(API_VERSION.1);
     }
 
-    /// Name of a backend; owned by it.
-    fn TRITONBACKEND_BackendName(backend: &Backend, name: Out<*const c_char>) {
-        name.put(backend.name.as_ptr());
-    }
-
-    /// Options of a backend; the message is owned by the backend.
-    fn TRITONBACKEND_BackendConfig(backend: &Backend, config: Out<*const Message>) {
-        config.put(&raw const backend.config);
-    }
-
+    "attr" get TRITONBACKEND_BackendName(backend: &Backend) -> Lent<c_char> = backend.name.as_ptr();
+    "attr" get TRITONBACKEND_BackendConfig(backend: &Backend) -> Lent<Message> = &raw const backend.config;
     /// Whether executions of a device block each other. Stored, without effect: there are no devices here.
-    fn TRITONBACKEND_BackendExecutionPolicy(backend: &Backend, policy: Out<u32>) {
-        policy.put(backend.policy.load(SeqCst));
-    }
-
-    /// Sets the execution policy, at any time, as in Triton.
-    fn TRITONBACKEND_BackendSetExecutionPolicy(backend: &Backend, policy: u32) {
+    "attr" get TRITONBACKEND_BackendExecutionPolicy(backend: &Backend) -> u32 = backend.policy.load(SeqCst);
+    /// At any time, as in Triton.
+    "attr" fn TRITONBACKEND_BackendSetExecutionPolicy(backend: &Backend, policy: u32) =>
         backend.policy.store(policy, SeqCst);
-    }
 
     /// The directory of the library.
-    fn TRITONBACKEND_BackendArtifacts(backend: &Backend, artifact_type: Cleared<u32>, location: Out<*const c_char>) {
+    "attr" fn TRITONBACKEND_BackendArtifacts(
+        backend: &Backend,
+        artifact_type: Cleared<u32>,
+        location: Out<Lent<c_char>>,
+    ) {
         artifact_type.put(FILESYSTEM);
         location.put(backend.directory.as_ptr());
     }
 
-    /// The memory manager of the process.
-    fn TRITONBACKEND_BackendMemoryManager(_backend: *const Backend, manager: Out<*const MemoryManager>) {
-        manager.put(&raw const MANAGER);
-    }
-
-    /// The pointer that the backend stored.
-    fn TRITONBACKEND_BackendState(backend: &Backend, state: Out<*mut c_void>) {
-        state.put(backend.state.load(SeqCst));
-    }
-
-    /// Stores a pointer for the backend.
-    fn TRITONBACKEND_BackendSetState(backend: &Backend, state: *mut c_void) {
+    "attr" get TRITONBACKEND_BackendMemoryManager(_backend: Lent<Backend>) -> Lent<MemoryManager> = &raw const MANAGER;
+    "attr" get TRITONBACKEND_BackendState(backend: &Backend) -> *mut c_void = backend.state.load(SeqCst);
+    "attr" fn TRITONBACKEND_BackendSetState(backend: &Backend, state: *mut c_void) =>
         backend.state.store(state, SeqCst);
-    }
 
     /// Adds a group of instances that models without groups get.
-    fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+    "attr" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
         attributes: &mut BackendAttribute,
         kind: u32,
         count: u64,
-        device_ids: *const u64,
-        id_count: u64,
-    ) {
-        let devices = if device_ids.is_null() {
-            Vec::new()
-        } else {
-            // SAFETY: so many numbers.
-            unsafe { std::slice::from_raw_parts(device_ids, id_count as usize) }.to_vec()
-        };
-        attributes.groups.push(Group { kind, count, devices });
-    }
+        device_ids: Items<u64>,
+        id_count: Count<u64>,
+    ) => attributes.groups.push(Group { kind, count, devices: device_ids.of(id_count).to_vec() });
 
     /// Whether instances may be made at the same time. They are made one after another.
-    fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
-        attributes: Option<&mut BackendAttribute>,
-        enabled: bool,
-    ) {
-        if let Some(attributes) = attributes {
-            attributes.is_parallel = enabled;
-        }
-    }
+    "attr" fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
+        _attributes: Option<&mut BackendAttribute>,
+        _enabled: bool,
+    ) {}
 }

@@ -1,22 +1,19 @@
 //! `TRITONCACHE_*`: entries of a response cache, and the copies between them and the server.
 
-#![allow(unsafe_code)] // pointers of a C API
+#![allow(unsafe_code)] // buffers of a cache
 
 use super::attributes::BufferAttributes;
 use super::exports::{Out, exports, objects, was_null};
-use std::ffi::c_void;
+use super::memory::DEVICE;
 use tensor::{Error, Result};
 
 /// Version of the API of caches.
 const VERSION: (u32, u32) = (0, 1);
 
-/// Memory type of buffers on a device.
-const DEVICE: u32 = 2;
-
 /// The buffers of one response. Those that a cache adds or sets are its own.
 #[derive(Default)]
 pub(crate) struct CacheEntry {
-    buffers: Vec<(*mut c_void, usize)>,
+    buffers: Vec<(*mut u8, usize)>,
 }
 
 impl CacheEntry {
@@ -34,31 +31,27 @@ pub(crate) enum CacheAllocator {
     Stored(Vec<u8>),
 }
 
+impl CacheEntry {
+    /// The contents of its buffers.
+    fn buffers(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let is_set = |(base, _): &&(*mut u8, usize)| !base.is_null();
+        // SAFETY: the cache that has the entry keeps buffers of the lengths that it gave until the copy is made.
+        self.buffers.iter().filter(is_set).map(|(base, bytes)| unsafe { std::slice::from_raw_parts_mut(*base, *bytes) })
+    }
+}
+
 impl CacheAllocator {
     /// Copies between the server and the buffers of an entry.
-    ///
-    /// # Safety
-    /// The entry's buffers are valid, as its cache promises.
-    unsafe fn copy(&mut self, entry: &CacheEntry) -> Result<()> {
+    fn copy(&mut self, entry: &mut CacheEntry) -> Result<()> {
+        let mut buffers: Vec<_> = entry.buffers().collect();
         match self {
-            Self::Found(contents) => {
-                let mut all = Vec::with_capacity(entry.buffers.iter().map(|(_, bytes)| bytes).sum());
-                for (base, bytes) in &entry.buffers {
-                    // SAFETY: the caller's promise.
-                    all.extend_from_slice(unsafe { std::slice::from_raw_parts(base.cast::<u8>(), *bytes) });
-                }
-                *contents = Some(all);
-                Ok(())
-            }
-            Self::Stored(contents) => match entry.buffers.as_slice() {
-                [(base, bytes)] if !base.is_null() && *bytes == contents.len() => {
-                    // SAFETY: the caller's promise; the buffer is as long as the contents.
-                    unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), base.cast::<u8>(), *bytes) };
-                    Ok(())
-                }
-                _ => Err(Error::invalid("the entry has no buffer of the size of its response")),
+            Self::Found(contents) => *contents = Some(buffers.concat()),
+            Self::Stored(contents) => match buffers.as_mut_slice() {
+                [buffer] if buffer.len() == contents.len() => buffer.copy_from_slice(contents),
+                _ => return Err(Error::invalid("the entry has no buffer of the size of its response")),
             },
         }
+        Ok(())
     }
 }
 
@@ -75,34 +68,27 @@ objects! {
 }
 
 exports! {
-    /// The version of the API of caches.
-    fn TRITONCACHE_ApiVersion(major: Out<u32>, minor: Out<u32>) {
+    "cache" fn TRITONCACHE_ApiVersion(major: Out<u32>, minor: Out<u32>) {
         major.put(VERSION.0);
         minor.put(VERSION.1);
     }
 
-    /// A new entry without buffers.
-    fn TRITONCACHE_CacheEntryNew(entry: Out<*mut CacheEntry>) {
+    "rust" fn TRITONCACHE_CacheEntryNew(entry: Out<*mut CacheEntry>) {
         if entry.is_null() {
             return Err(was_null("entry"));
         }
         entry.give(CacheEntry::default());
     }
 
-    /// Deletes an entry that the caller made, and no buffer.
-    fn TRITONCACHE_CacheEntryDelete(entry: Box<CacheEntry>) {
-        drop(entry);
-    }
+    /// Deletes an entry that the library made, and no buffer.
+    "rust" fn TRITONCACHE_CacheEntryDelete(entry: Box<CacheEntry>) => drop(entry);
 
-    /// The number of buffers.
-    fn TRITONCACHE_CacheEntryBufferCount(entry: &mut CacheEntry, count: Out<usize>) {
-        count.put(entry.buffers.len());
-    }
+    "cache" get TRITONCACHE_CacheEntryBufferCount(entry: &CacheEntry) -> usize = entry.buffers.len();
 
     /// Adds a buffer of the cache.
-    fn TRITONCACHE_CacheEntryAddBuffer(
+    "cache" fn TRITONCACHE_CacheEntryAddBuffer(
         entry: Option<&mut CacheEntry>,
-        base: *mut c_void,
+        base: *mut u8,
         attributes: Option<&BufferAttributes>,
     ) {
         let (Some(entry), false, Some(of)) = (entry, base.is_null(), attributes) else {
@@ -116,10 +102,10 @@ exports! {
     }
 
     /// A buffer, null as long as the cache has not set it.
-    fn TRITONCACHE_CacheEntryGetBuffer(
-        entry: Option<&mut CacheEntry>,
+    "cache" fn TRITONCACHE_CacheEntryGetBuffer(
+        entry: Option<&CacheEntry>,
         index: usize,
-        base: Out<*mut c_void>,
+        base: Out<*mut u8>,
         attributes: Option<&mut BufferAttributes>,
     ) {
         let (Some(entry), false, Some(of)) = (entry, base.is_null(), attributes) else {
@@ -133,10 +119,10 @@ exports! {
     }
 
     /// Replaces a buffer, and its size if attributes are given.
-    fn TRITONCACHE_CacheEntrySetBuffer(
+    "cache" fn TRITONCACHE_CacheEntrySetBuffer(
         entry: &mut CacheEntry,
         index: usize,
-        new_base: *mut c_void,
+        new_base: *mut u8,
         attributes: Option<&BufferAttributes>,
     ) {
         let buffer = entry.buffers.get_mut(index);
@@ -149,50 +135,48 @@ exports! {
     }
 
     /// Copies the contents between the server and an entry.
-    fn TRITONCACHE_Copy(allocator: Option<&mut CacheAllocator>, entry: Option<&mut CacheEntry>) {
+    "cache" fn TRITONCACHE_Copy(allocator: Option<&mut CacheAllocator>, entry: Option<&mut CacheEntry>) {
         let (Some(allocator), Some(entry)) = (allocator, entry) else {
             return Err(was_null("allocator or entry"));
         };
-        // SAFETY: the cache that has the entry keeps its buffers meanwhile.
-        unsafe { allocator.copy(entry) }
+        allocator.copy(entry)?;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::Err;
-    use crate::abi::error::ServerError;
+    use crate::abi::exports::library::{failed, nothing, pass, to};
     use std::ptr::null_mut;
 
-    fn failed(error: Err) -> String {
-        // SAFETY: made by the functions above.
-        unsafe { ServerError::take(error) }.map(|error| error.message().to_owned()).unwrap_or_default()
+    fn text(error: crate::abi::Err) -> String {
+        failed(error).map(|error| error.message().to_owned()).unwrap_or_default()
     }
 
     #[test]
     fn contents_are_copied_both_ways() {
         let (mut entry, mut base, mut of) = (CacheEntry::of(3), null_mut(), BufferAttributes::default());
         let (mut store, mut kept) = (CacheAllocator::Stored(vec![1, 2, 3]), [0u8; 3]);
-        // SAFETY: objects that live.
-        unsafe {
-            assert!(failed(TRITONCACHE_Copy(&raw mut store, &raw mut entry)).starts_with("the entry has no buffer"));
-            assert_eq!(failed(TRITONCACHE_CacheEntryGetBuffer(&raw mut entry, 0, &raw mut base, &raw mut of)), "");
-            assert!(base.is_null() && of == BufferAttributes::cpu(3));
-            let beyond = TRITONCACHE_CacheEntryGetBuffer(&raw mut entry, 1, &raw mut base, &raw mut of);
-            assert_eq!(failed(beyond), "index was greater than count");
-            let to = kept.as_mut_ptr().cast();
-            assert_eq!(failed(TRITONCACHE_CacheEntrySetBuffer(&raw mut entry, 0, to, std::ptr::null())), "");
-            assert_eq!(failed(TRITONCACHE_Copy(&raw mut store, &raw mut entry)), "");
-            assert_eq!(kept, [1, 2, 3]);
-            let (mut found, mut all) = (CacheEntry::default(), CacheAllocator::Found(None));
-            for _ in 0..2 {
-                assert_eq!(failed(TRITONCACHE_CacheEntryAddBuffer(&raw mut found, to, &raw const of)), "");
-            }
-            assert_eq!(failed(TRITONCACHE_Copy(&raw mut all, &raw mut found)), "");
-            assert!(matches!(all, CacheAllocator::Found(Some(bytes)) if bytes == [1, 2, 3, 1, 2, 3]));
-            let empty = TRITONCACHE_CacheEntryAddBuffer(&raw mut found, to, &raw const *Box::leak(Box::default()));
-            assert_eq!(failed(empty), "Buffer byte size was zero");
+        let none = TRITONCACHE_Copy(to(&mut store), to(&mut entry));
+        assert!(text(none).starts_with("the entry has no buffer"));
+        assert_eq!(text(TRITONCACHE_CacheEntryGetBuffer(to(&mut entry), 0, to(&mut base), to(&mut of))), "");
+        assert!(base.is_null() && of == BufferAttributes::cpu(3));
+        let beyond = TRITONCACHE_CacheEntryGetBuffer(to(&mut entry), 1, to(&mut base), to(&mut of));
+        assert_eq!(text(beyond), "index was greater than count");
+        let place = kept.as_mut_ptr();
+        assert_eq!(text(TRITONCACHE_CacheEntrySetBuffer(to(&mut entry), 0, place, nothing())), "");
+        assert_eq!(text(TRITONCACHE_Copy(to(&mut store), to(&mut entry))), "");
+        assert_eq!(kept, [1, 2, 3]);
+        let (mut found, mut all) = (null_mut(), CacheAllocator::Found(None));
+        assert_eq!(text(TRITONCACHE_CacheEntryNew(nothing())), "entry was nullptr");
+        assert_eq!(text(TRITONCACHE_CacheEntryNew(to(&mut found))), "");
+        for _ in 0..2 {
+            assert_eq!(text(TRITONCACHE_CacheEntryAddBuffer(pass(found), place, to(&mut of))), "");
         }
+        assert_eq!(text(TRITONCACHE_Copy(to(&mut all), pass(found))), "");
+        assert!(matches!(all, CacheAllocator::Found(Some(bytes)) if bytes == [1, 2, 3, 1, 2, 3]));
+        let empty = TRITONCACHE_CacheEntryAddBuffer(pass(found), place, to(&mut BufferAttributes::default()));
+        assert_eq!(text(empty), "Buffer byte size was zero");
+        assert_eq!(text(TRITONCACHE_CacheEntryDelete(pass(found))), "");
     }
 }

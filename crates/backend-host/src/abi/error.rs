@@ -1,10 +1,11 @@
 //! `TRITONSERVER_Error`.
 
-#![allow(unsafe_code)] // pointers of a C API
+#![allow(unsafe_code)] // errors of libraries
 
-use super::values::{c_text, text, value};
+use super::exports::{Lent, exports, objects};
+use super::values::c_text;
 use std::ffi::{CString, c_char};
-use tensor::{Code, Error};
+use tensor::{Code, Error, Result};
 
 /// `TRITONSERVER_Error*`: null, or an error that the receiver deletes.
 pub(crate) type Err = *mut ServerError;
@@ -26,13 +27,19 @@ impl ServerError {
         Box::into_raw(Box::new(Self { code: code as u32, message: c_text(error.message()) }))
     }
 
-    /// Takes the error that a library returned; `None` for null.
+    /// What a function of a library returned.
+    ///
+    /// # Errors
+    /// The library's.
     ///
     /// # Safety
     /// `error` is null or owned by the caller, who does not use it again.
-    pub(crate) unsafe fn take(error: Err) -> Option<Error> {
-        // SAFETY: made by `raw`; the caller's promise.
-        (!error.is_null()).then(|| unsafe { Box::from_raw(error) }.error())
+    pub(crate) unsafe fn result(error: Err) -> Result<()> {
+        if error.is_null() {
+            return Ok(());
+        }
+        // SAFETY: made by `raw` or `TRITONSERVER_ErrorNew`, and given up by the caller.
+        Err(unsafe { Box::from_raw(error) }.error())
     }
 
     pub(crate) fn error(&self) -> Error {
@@ -41,63 +48,35 @@ impl ServerError {
     }
 }
 
-/// A new error; the caller deletes it.
-///
-/// # Safety
-/// `msg` is null or NUL-terminated.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, msg: *const c_char) -> Err {
-    // SAFETY: the caller's promise.
-    let message = unsafe { text(msg) };
-    Box::into_raw(Box::new(ServerError { code, message: c_text(&message) }))
+objects! {
+    ServerError: "error";
 }
 
-/// Deletes an error.
-///
-/// # Safety
-/// `error` is null or the caller's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: Err) {
-    // SAFETY: the caller's promise.
-    value(|| drop(unsafe { ServerError::take(error) }));
-}
+exports! {
+    "probe.h" fn TRITONSERVER_ErrorNew(code: u32, msg: CString) -> Err {
+        Box::into_raw(Box::new(ServerError { code, message: msg }))
+    }
 
-/// The code of an error.
-///
-/// # Safety
-/// `error` is null or live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ErrorCode(error: *const ServerError) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe { error.as_ref() }.map_or(0, |error| error.code)
-}
+    "probe.h" fn TRITONSERVER_ErrorDelete(error: Option<Box<ServerError>>) -> () { drop(error) }
 
-/// The name of the code of an error, as Triton has it: CANCELLED has none.
-///
-/// # Safety
-/// `error` is null or live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const ServerError) -> *const c_char {
-    // SAFETY: the caller's promise.
-    let name = match unsafe { TRITONSERVER_ErrorCode(error) } {
-        0 => c"Unknown",
-        1 => c"Internal",
-        2 => c"Not found",
-        3 => c"Invalid argument",
-        4 => c"Unavailable",
-        5 => c"Unsupported",
-        6 => c"Already exists",
-        _ => c"<invalid code>",
-    };
-    name.as_ptr()
-}
+    "attr" fn TRITONSERVER_ErrorCode(error: Option<&ServerError>) -> u32 { error.map_or(0, |error| error.code) }
 
-/// The message of an error, which owns it.
-///
-/// # Safety
-/// `error` is null or live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(error: *const ServerError) -> *const c_char {
-    // SAFETY: the caller's promise.
-    unsafe { error.as_ref() }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
+    /// As Triton has it: CANCELLED has no name.
+    "probe.h" fn TRITONSERVER_ErrorCodeString(error: Option<&ServerError>) -> Lent<c_char> {
+        let name = match error.map_or(0, |error| error.code) {
+            0 => c"Unknown",
+            1 => c"Internal",
+            2 => c"Not found",
+            3 => c"Invalid argument",
+            4 => c"Unavailable",
+            5 => c"Unsupported",
+            6 => c"Already exists",
+            _ => c"<invalid code>",
+        };
+        name.as_ptr()
+    }
+
+    "probe.h" fn TRITONSERVER_ErrorMessage(error: Option<&ServerError>) -> Lent<c_char> {
+        error.map_or(c"".as_ptr(), |error| error.message.as_ptr())
+    }
 }

@@ -1,12 +1,10 @@
 //! `TRITONBACKEND_Input`.
 
-#![allow(unsafe_code)] // pointers of a C API
-
 use super::attributes::BufferAttributes;
-use super::exports::{Out, exports, objects};
+use super::c_text;
+use super::exports::{Lent, Out, exports, objects};
 use super::instance::Instance;
 use super::memory::CPU;
-use super::{Err, c_text};
 use crate::bytes::AlignedBytes;
 use crate::segments::View;
 use frames::{Contents, TensorRef};
@@ -47,7 +45,7 @@ impl Bytes {
     fn len(&self) -> u64 {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
-            Self::Block(view) => view.bytes(),
+            Self::Block(view) => view.bytes().len() as u64,
             Self::Withheld(bytes) => *bytes,
         }
     }
@@ -85,12 +83,8 @@ impl Input {
     /// A copy of the bytes.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         match &self.data {
-            Bytes::Inline(bytes) => {
-                let mut copy = Vec::with_capacity(bytes.len());
-                bytes.write(&mut copy);
-                copy
-            }
-            Bytes::Block(view) => view.to_vec(),
+            Bytes::Inline(bytes) => bytes.to_vec(),
+            Bytes::Block(view) => view.bytes().to_vec(),
             Bytes::Withheld(_) => Vec::new(),
         }
     }
@@ -100,88 +94,58 @@ objects! {
     Input: "input";
 }
 
-exports! {
-    /// The properties of an input, which owns the texts and the shape.
-    fn TRITONBACKEND_InputProperties(
-        input: &Input,
-        name: Out<*const c_char>,
-        datatype: Out<u32>,
-        shape: Out<*const i64>,
-        dims_count: Out<u32>,
-        byte_size: Out<u64>,
-        buffer_count: Out<u32>,
-    ) {
-        name.put(input.name.as_ptr());
-        datatype.put(input.datatype);
-        shape.put(input.shape.as_ptr());
-        dims_count.put(input.shape.len() as u32);
-        byte_size.put(input.data.len());
-        buffer_count.put(u32::from(input.data.len() > 0));
-    }
+/// Functions about an input; the same ones for a host policy, which changes nothing: there is one set of buffers.
+macro_rules! buffers {
+    ($properties:ident, $buffer:ident $(, $policy:ident)?) => {
+        exports! {
+            "request" fn $properties(
+                input: &Input,
+                $($policy: Lent<c_char>,)?
+                name: Out<Lent<c_char>>,
+                datatype: Out<u32>,
+                shape: Out<Lent<i64>>,
+                dims_count: Out<u32>,
+                byte_size: Out<u64>,
+                buffer_count: Out<u32>,
+            ) {
+                name.put(input.name.as_ptr());
+                datatype.put(input.datatype);
+                shape.put(input.shape.as_ptr());
+                dims_count.put(input.shape.len() as u32);
+                byte_size.put(input.data.len());
+                buffer_count.put(u32::from(input.data.len() > 0));
+            }
+
+            /// Beyond the last buffer: null and no error, as in Triton.
+            "request" fn $buffer(
+                input: &Input,
+                $($policy: Lent<c_char>,)?
+                index: u32,
+                buffer: Out<Lent<c_void>>,
+                buffer_byte_size: Out<u64>,
+                memory_type: Out<u32>,
+                memory_type_id: Out<i64>,
+            ) {
+                let found = input.data.buffer(index)?;
+                buffer.put(found.map_or(null(), <*const u8>::cast));
+                buffer_byte_size.put(found.map_or(0, |_| input.data.len()));
+                memory_type.put(CPU);
+                memory_type_id.put(0);
+            }
+        }
+    };
 }
 
-/// The same as `TRITONBACKEND_InputProperties`: there is one set of buffers.
-///
-/// # Safety
-/// The same.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
-    input: *const Input,
-    _host_policy_name: *const c_char,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dims_count: *mut u32,
-    byte_size: *mut u64,
-    buffer_count: *mut u32,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { TRITONBACKEND_InputProperties(input, name, datatype, shape, dims_count, byte_size, buffer_count) }
-}
-
-exports! {
-    /// A buffer of an input. Beyond the last: null and no error, as in Triton.
-    fn TRITONBACKEND_InputBuffer(
-        input: &Input,
-        index: u32,
-        buffer: Out<*const c_void>,
-        buffer_byte_size: Out<u64>,
-        memory_type: Out<u32>,
-        memory_type_id: Out<i64>,
-    ) {
-        let found = input.data.buffer(index)?;
-        buffer.put(found.map_or(null(), <*const u8>::cast));
-        buffer_byte_size.put(found.map_or(0, |_| input.data.len()));
-        memory_type.put(CPU);
-        memory_type_id.put(0);
-    }
-}
-
-/// The same as `TRITONBACKEND_InputBuffer`: there is one set of buffers.
-///
-/// # Safety
-/// The same.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBufferForHostPolicy(
-    input: *const Input,
-    _host_policy_name: *const c_char,
-    index: u32,
-    buffer: *mut *const c_void,
-    buffer_byte_size: *mut u64,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { TRITONBACKEND_InputBuffer(input, index, buffer, buffer_byte_size, memory_type, memory_type_id) }
-}
+buffers!(TRITONBACKEND_InputProperties, TRITONBACKEND_InputBuffer);
+buffers!(TRITONBACKEND_InputPropertiesForHostPolicy, TRITONBACKEND_InputBufferForHostPolicy, _host_policy_name);
 
 exports! {
-    /// A buffer of an input and its attributes, which the input owns. Beyond the last: null and no error.
-    fn TRITONBACKEND_InputBufferAttributes(
+    /// Beyond the last buffer: null and no error.
+    "request" fn TRITONBACKEND_InputBufferAttributes(
         input: &Input,
         index: u32,
-        buffer: Out<*const c_void>,
-        buffer_attributes: Out<*const BufferAttributes>,
+        buffer: Out<Lent<c_void>>,
+        buffer_attributes: Out<Lent<BufferAttributes>>,
     ) {
         let found = input.data.buffer(index)?;
         buffer.put(found.map_or(null(), <*const u8>::cast));

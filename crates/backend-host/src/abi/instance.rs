@@ -1,18 +1,16 @@
 //! `TRITONBACKEND_ModelInstance`.
 
-use super::c_text;
-use super::exports::{Cleared, Out, exports, objects};
+use super::exports::{Cleared, Lent, Out, exports, objects};
 use super::message::Message;
 use super::model::Model;
+use super::{at, c_text};
 use crate::link::Link;
-use crate::load::{member, optional};
+use crate::load::InstanceContent;
 use parking_lot::RwLock;
-use protocol::json::Value;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
-use tensor::{Error, Result};
 
 /// An instance of a model.
 pub(crate) struct Instance {
@@ -32,111 +30,65 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn new(model: Arc<Model>, link: Arc<Link>, load: Value<'_>) -> Result<Self> {
-        let kind = match &*optional(load, "kind")? {
-            "GPU" => 2,
-            "MODEL" => 3,
-            _ => 1,
-        };
-        let list = |name| load.get(name).map_or(Ok(Vec::new()), |list| list.elements().map(Iterator::collect));
-        let profiles: Vec<Value<'_>> = list("profiles")?;
-        let secondary: Vec<Value<'_>> = list("secondary")?;
-        Ok(Self {
+    pub(crate) fn new(model: Arc<Model>, link: Arc<Link>, load: InstanceContent) -> Self {
+        Self {
             model,
             link,
-            name: c_text(&member(load, "instance")?),
-            kind,
-            device: load.get("device").map_or(Ok(0), Value::as_i64)?.try_into().unwrap_or(0),
-            is_passive: load.get("passive").map_or(Ok(false), Value::as_bool)?,
-            policy: Message::new(optional(load, "host_policy")?),
-            profiles: profiles.into_iter().map(|p| p.as_string().map(|p| c_text(&p))).collect::<Result<_>>()?,
-            secondary: secondary
-                .into_iter()
-                .map(|s| Ok((c_text(&member(s, "kind")?), s.member("id")?.as_i64()?)))
-                .collect::<Result<_>>()?,
+            name: c_text(&load.name),
+            kind: match &*load.kind {
+                "GPU" => 2,
+                "MODEL" => 3,
+                _ => 1,
+            },
+            device: load.device,
+            is_passive: load.is_passive,
+            policy: Message::new(load.host_policy),
+            profiles: load.profiles.iter().map(|profile| c_text(profile)).collect(),
+            secondary: load.secondary.iter().map(|device| (c_text(&device.kind), device.id)).collect(),
             state: AtomicPtr::new(null_mut()),
             finalized: RwLock::new(false),
-        })
+        }
     }
 }
 
-fn out_of_bounds(index: u32, count: usize, what: &str) -> Error {
-    Error::invalid(format!("out of bounds index {index}: instance is configured with {count} {what}"))
-}
+/// Begins errors about indexes.
+const OWNER: &str = "instance is configured with";
 
 objects! {
     Instance: "instance";
 }
 
 exports! {
-    /// Name of an instance; owned by it.
-    fn TRITONBACKEND_ModelInstanceName(instance: &Instance, name: Out<*const c_char>) {
-        name.put(instance.name.as_ptr());
-    }
+    "instance" get TRITONBACKEND_ModelInstanceName(instance: &Instance) -> Lent<c_char> = instance.name.as_ptr();
+    "instance" get TRITONBACKEND_ModelInstanceKind(instance: &Instance) -> u32 = instance.kind;
+    /// 0 without a device.
+    "instance" get TRITONBACKEND_ModelInstanceDeviceId(instance: &Instance) -> i32 = instance.device;
+    "instance" get TRITONBACKEND_ModelInstanceHostPolicy(instance: &Instance) -> Lent<Message> = &instance.policy;
+    "instance" get TRITONBACKEND_ModelInstanceIsPassive(instance: &Instance) -> bool = instance.is_passive;
+    "instance" get TRITONBACKEND_ModelInstanceModel(instance: &Instance) -> Lent<Model> = Arc::as_ptr(&instance.model);
+    "instance" get TRITONBACKEND_ModelInstanceProfileCount(instance: &Instance) -> u32 = instance.profiles.len() as u32;
 
-    /// Kind of an instance.
-    fn TRITONBACKEND_ModelInstanceKind(instance: &Instance, kind: Out<u32>) {
-        kind.put(instance.kind);
-    }
-
-    /// Ordinal of the device of an instance; 0 without one.
-    fn TRITONBACKEND_ModelInstanceDeviceId(instance: &Instance, device_id: Out<i32>) {
-        device_id.put(instance.device);
-    }
-
-    /// Host policy of an instance; the message is owned by it.
-    fn TRITONBACKEND_ModelInstanceHostPolicy(instance: &Instance, host_policy: Out<*const Message>) {
-        host_policy.put(&raw const instance.policy);
-    }
-
-    /// Whether an instance gets no requests.
-    fn TRITONBACKEND_ModelInstanceIsPassive(instance: &Instance, is_passive: Out<bool>) {
-        is_passive.put(instance.is_passive);
-    }
-
-    /// Number of profiles.
-    fn TRITONBACKEND_ModelInstanceProfileCount(instance: &Instance, count: Out<u32>) {
-        count.put(instance.profiles.len() as u32);
-    }
-
-    /// Name of a profile; owned by the instance.
-    fn TRITONBACKEND_ModelInstanceProfileName(instance: &Instance, index: u32, profile_name: Cleared<*const c_char>) {
-        let profiles = &instance.profiles;
-        let profile = profiles.get(index as usize).ok_or_else(|| out_of_bounds(index, profiles.len(), "profiles"))?;
-        profile_name.put(profile.as_ptr());
-    }
-
-    /// Number of secondary devices.
-    fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(instance: &Instance, count: Out<u32>) {
-        count.put(instance.secondary.len() as u32);
-    }
-
-    /// Kind and number of a secondary device; the text is owned by the instance.
-    fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
+    "instance" fn TRITONBACKEND_ModelInstanceProfileName(
         instance: &Instance,
         index: u32,
-        kind: Out<*const c_char>,
+        profile_name: Cleared<Lent<c_char>>,
+    ) => profile_name.put(at(&instance.profiles, index, OWNER, "profiles")?.as_ptr());
+
+    "instance" get TRITONBACKEND_ModelInstanceSecondaryDeviceCount(instance: &Instance) -> u32 =
+        instance.secondary.len() as u32;
+
+    "instance" fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
+        instance: &Instance,
+        index: u32,
+        kind: Out<Lent<c_char>>,
         id: Out<i64>,
     ) {
-        let devices = &instance.secondary;
-        let device = devices.get(index as usize);
-        let device = device.ok_or_else(|| out_of_bounds(index, devices.len(), "secondary devices"))?;
+        let device = at(&instance.secondary, index, OWNER, "secondary devices")?;
         kind.put(device.0.as_ptr());
         id.put(device.1);
     }
 
-    /// The model of an instance.
-    fn TRITONBACKEND_ModelInstanceModel(instance: &Instance, model: Out<*const Model>) {
-        model.put(Arc::as_ptr(&instance.model));
-    }
-
-    /// The pointer that the backend stored for the instance.
-    fn TRITONBACKEND_ModelInstanceState(instance: &Instance, state: Out<*mut c_void>) {
-        state.put(instance.state.load(SeqCst));
-    }
-
-    /// Stores a pointer for the instance.
-    fn TRITONBACKEND_ModelInstanceSetState(instance: &Instance, state: *mut c_void) {
+    "instance" get TRITONBACKEND_ModelInstanceState(instance: &Instance) -> *mut c_void = instance.state.load(SeqCst);
+    "instance" fn TRITONBACKEND_ModelInstanceSetState(instance: &Instance, state: *mut c_void) =>
         instance.state.store(state, SeqCst);
-    }
 }

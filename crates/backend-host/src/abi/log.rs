@@ -1,17 +1,9 @@
 //! Lines that libraries write to the server's log.
 
-#![allow(unsafe_code)] // pointers of a C API
-
-use super::{Err, guard, text};
-use crate::link::{Link, Way};
+use super::exports::exports;
+use crate::link::{Link, Way, short_frame};
 use frames::generated::{Frame, LogHead, LogLevel};
-use frames::{InstanceId, write};
-use std::ffi::{c_char, c_int};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tensor::Error;
-
-/// Whether the server shows verbose lines. INFO, WARN and ERROR are always sent; the server filters them.
-pub(crate) static VERBOSE: AtomicBool = AtomicBool::new(false);
 
 /// Longest text of a line in bytes: more than the server shows, so that it marks the line as cut.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -28,35 +20,32 @@ fn level_of(level: u32) -> Option<LogLevel> {
     })
 }
 
-/// Whether lines of a level reach the log.
-#[unsafe(no_mangle)]
-pub extern "C" fn TRITONSERVER_LogIsEnabled(level: u32) -> bool {
-    level_of(level).is_some_and(|level| level != LogLevel::Verbose || VERBOSE.load(Relaxed))
+exports! {
+    /// Whether lines of a level reach the log.
+    "attr" fn TRITONSERVER_LogIsEnabled(level: u32) -> bool { level_of(level).is_some_and(is_enabled) }
+
+    "attr" fn TRITONSERVER_LogMessage(level: u32, filename: String, line: i32, msg: String) {
+        let known = level_of(level).ok_or_else(|| Error::invalid(format!("unknown logging level '{level}'")))?;
+        if is_enabled(known) {
+            send(known, &filename, u32::try_from(line).unwrap_or(0), &msg);
+        }
+    }
 }
 
-/// Writes a line.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_LogMessage(
-    level: u32,
-    filename: *const c_char,
-    line: c_int,
-    msg: *const c_char,
-) -> Err {
-    guard(|| {
-        let Some(known) = level_of(level) else {
-            return Err(Error::invalid(format!("unknown logging level '{level}'")));
-        };
-        if TRITONSERVER_LogIsEnabled(level) {
-            // SAFETY: the caller's promise.
-            let (file, text) = unsafe { (text(filename), text(msg)) };
-            send(known, &file, u32::try_from(line).unwrap_or(0), &text);
-        }
-        Ok(())
-    })
+/// INFO, WARN and ERROR are always sent, and the server filters them; verbose lines never are.
+fn is_enabled(level: LogLevel) -> bool {
+    level != LogLevel::Verbose
+}
+
+/// Writes an error that no caller gets.
+#[track_caller]
+pub(crate) fn error(text: &str) {
+    let place = std::panic::Location::caller();
+    send(LogLevel::Error, place.file(), place.line(), text);
 }
 
 /// Sends a line over the connection whose code runs, or writes it to stderr if there is none.
-pub(crate) fn send(level: LogLevel, file: &str, line: u32, text: &str) {
+fn send(level: LogLevel, file: &str, line: u32, text: &str) {
     // As Triton shows it: without its directory.
     let file = cut(file.rsplit('/').next().unwrap_or_default(), FILE_BYTES_MAX);
     let text = cut(text, TEXT_BYTES_MAX);
@@ -67,15 +56,12 @@ pub(crate) fn send(level: LogLevel, file: &str, line: u32, text: &str) {
 }
 
 fn frame(level: LogLevel, file: &str, line: u32, text: &str) -> Vec<u8> {
-    let mut to = Vec::new();
-    let writing = write::begin(&mut to, InstanceId::ONLY, Frame::Log);
     let (file_bytes, text_bytes) = (file.len() as u16, text.len() as u32);
-    LogHead { level: level as u8, reserved: 0, file_bytes, line, text_bytes }.write(&mut to);
-    to.extend_from_slice(file.as_bytes());
-    to.extend_from_slice(text.as_bytes());
-    // The limits above keep it shorter than a frame may be.
-    let _ = writing.end(&mut to);
-    to
+    short_frame(Frame::Log, |to| {
+        LogHead { level: level as u8, reserved: 0, file_bytes, line, text_bytes }.write(to);
+        to.extend_from_slice(file.as_bytes());
+        to.extend_from_slice(text.as_bytes());
+    })
 }
 
 /// The first `most` bytes of a text at most, in whole characters.
@@ -87,7 +73,7 @@ fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::error::ServerError;
+    use crate::abi::exports::library::{failed, pass};
     use frames::{FromRunner, LogRef};
 
     #[test]
@@ -102,8 +88,7 @@ mod tests {
     #[test]
     fn levels_are_those_of_triton() {
         assert_eq!([0, 1, 2, 3, 4].map(|level| TRITONSERVER_LogIsEnabled(level)), [true, true, true, false, false]);
-        // SAFETY: static texts; the error is ours.
-        let error = unsafe { ServerError::take(TRITONSERVER_LogMessage(9, c"a".as_ptr(), 1, c"b".as_ptr())) };
+        let error = failed(TRITONSERVER_LogMessage(9, pass(c"a".as_ptr()), 1, pass(c"b".as_ptr())));
         assert_eq!(error, Some(Error::invalid("unknown logging level '9'")));
         assert_eq!(cut("aé", 2), "a");
     }

@@ -1,9 +1,6 @@
 //! `TRITONSERVER_Message`: a JSON text. Nothing here parses it.
 
-#![allow(unsafe_code)] // pointers of a C API
-
-use super::exports::{Out, exports, objects};
-use std::ffi::c_char;
+use super::exports::{Count, Items, Lent, Out, exports, objects};
 
 /// A text for a library, or from one. An object may lend `&Message` for as long as it lives.
 pub(crate) struct Message {
@@ -29,22 +26,17 @@ objects! {
 }
 
 exports! {
-    /// A message with a copy of a text.
-    fn TRITONSERVER_MessageNewFromSerializedJson(message: Out<*mut Message>, base: *const c_char, byte_size: usize) {
-        // SAFETY: so many bytes; a null text may have no bytes.
-        let text = if base.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(base.cast(), byte_size) } };
-        message.give(Message::new(text));
-    }
+    "attr" fn TRITONSERVER_MessageNewFromSerializedJson(
+        message: Out<*mut Message>,
+        base: Items<u8>,
+        byte_size: Count<usize>,
+    ) => message.give(Message::new(base.of(byte_size)));
 
-    /// Deletes a message.
-    fn TRITONSERVER_MessageDelete(message: Option<Box<Message>>) {
-        drop(message);
-    }
+    "attr" delete TRITONSERVER_MessageDelete(Message);
 
-    /// The text of a message, which owns it.
-    fn TRITONSERVER_MessageSerializeToJson(message: &Message, base: Out<*const c_char>, byte_size: Out<usize>) {
+    "attr" fn TRITONSERVER_MessageSerializeToJson(message: &Message, base: Out<Lent<u8>>, byte_size: Out<usize>) {
         let text = message.text();
-        base.put(text.as_ptr().cast());
+        base.put(text.as_ptr());
         byte_size.put(text.len());
     }
 }
@@ -52,24 +44,19 @@ exports! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::exports::library::{bytes_at, pass, to};
     use std::ptr::{null, null_mut};
 
     #[test]
     fn a_message_keeps_its_bytes_and_ends_with_a_zero() {
         for text in [&b"{\"a\":1}"[..], b"{\"a\":", b"", b"{} x", b" { } ", b"\xff"] {
             let (mut message, mut base, mut bytes) = (null_mut(), null(), 99);
-            // SAFETY: our own variables, and objects that live.
-            unsafe {
-                assert!(
-                    TRITONSERVER_MessageNewFromSerializedJson(&raw mut message, text.as_ptr().cast(), text.len())
-                        .is_null()
-                );
-                assert!(TRITONSERVER_MessageSerializeToJson(message, &raw mut base, &raw mut bytes).is_null());
-                assert_eq!(bytes, text.len());
-                assert_eq!(std::slice::from_raw_parts(base.cast::<u8>(), bytes), text);
-                assert_eq!(*base.add(bytes), 0);
-                assert!(TRITONSERVER_MessageDelete(message).is_null());
-            }
+            let new = TRITONSERVER_MessageNewFromSerializedJson(to(&mut message), pass(text.as_ptr()), text.len());
+            assert!(new.is_null());
+            assert!(TRITONSERVER_MessageSerializeToJson(pass(message), to(&mut base), to(&mut bytes)).is_null());
+            assert_eq!(bytes, text.len());
+            assert_eq!(bytes_at(base, bytes + 1), [text, b"\0"].concat());
+            assert!(TRITONSERVER_MessageDelete(pass(message)).is_null());
         }
     }
 }

@@ -4,19 +4,13 @@
 //! the next use makes them again on another one and restores what this process counted; histograms begin anew. Without
 //! any connection a metric only remembers. An update never fails for such a reason.
 
-#![allow(unsafe_code)] // pointers of a C API
-
-use super::exports::{Out, exports, objects};
+use super::exports::{Count, Items, Out, Passed, exports, objects};
 use super::parameter::{Parameter, ParameterValue};
-use super::{Err, object};
-use crate::json::{add_text, add_texts};
-use crate::link::{Link, Way};
+use crate::link::{Link, Way, short_frame};
 use frames::generated::{Frame, MetricOperation, MetricUpdate};
-use frames::{InstanceId, write};
 use parking_lot::Mutex;
-use protocol::json::{Value, write_f64};
+use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
-use std::ptr::null;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -57,8 +51,10 @@ impl Remote {
     }
 }
 
-/// `TRITONSERVER_MetricFamily`.
-pub(crate) struct MetricFamily {
+/// `TRITONSERVER_MetricFamily`. Its metrics share it.
+pub(crate) struct MetricFamily(Arc<Family>);
+
+struct Family {
     kind: MetricKind,
     name: String,
     description: String,
@@ -67,7 +63,7 @@ pub(crate) struct MetricFamily {
     metrics: Mutex<BTreeMap<Labels, usize>>,
 }
 
-impl MetricFamily {
+impl Family {
     /// The connection that has the family, and its number there; `None` without any connection.
     fn bind(&self) -> Result<Option<(Arc<Link>, u64)>> {
         let mut remote = self.remote.lock();
@@ -75,12 +71,9 @@ impl MetricFamily {
             return Ok(Some((link, remote.number)));
         }
         let Some(link) = Link::current() else { return Ok(None) };
-        let family = ask_number(&link, "family_new", "family", |json| {
-            add_text(json, "name", &self.name);
-            add_text(json, "description", &self.description);
-            add_text(json, "kind", self.kind.name());
-        });
-        let Some(number) = family? else { return Ok(None) };
+        let (name, description, kind) = (&self.name, &self.description, self.kind.name());
+        let made = json!({ "name": name, "description": description, "kind": kind });
+        let Some(number) = ask_number(&link, "family_new", "family", made)? else { return Ok(None) };
         *remote = Remote { link: Arc::downgrade(&link), number };
         Ok(Some((link, number)))
     }
@@ -88,7 +81,7 @@ impl MetricFamily {
 
 /// `TRITONSERVER_Metric`.
 pub(crate) struct Metric {
-    family: Arc<MetricFamily>,
+    family: Arc<Family>,
     labels: Labels,
     buckets: Vec<f64>,
     state: Mutex<MetricState>,
@@ -102,25 +95,38 @@ struct MetricState {
 }
 
 impl Metric {
+    /// A metric; one with equal labels in an equal family has the same value.
+    fn new(family: &MetricFamily, labels: Labels, args: Option<&MetricArgs>) -> Result<Self> {
+        let family = Arc::clone(&family.0);
+        let buckets = match (family.kind, args) {
+            (MetricKind::Histogram, None) => {
+                return Err(Error::invalid("Bucket boundaries not found in Metric args."));
+            }
+            (MetricKind::Histogram, Some(args)) => {
+                args.buckets.clone().ok_or_else(|| Error::invalid("Metric args not set to histogram kind."))?
+            }
+            (kind, Some(_)) => {
+                return Err(Error::invalid(format!("Unexpected args found in {} Metric constructor.", kind.name())));
+            }
+            (_, None) => Vec::new(),
+        };
+        let made = Self { family, labels, buckets, state: Mutex::default() };
+        made.bind(&mut made.state.lock())?;
+        *made.family.metrics.lock().entry(made.labels.clone()).or_default() += 1;
+        Ok(made)
+    }
+
     /// The connection that has the metric, and its number there; `None` without any connection.
     fn bind(&self, state: &mut MetricState) -> Result<Option<(Arc<Link>, u64)>> {
         if let Some(link) = state.remote.open() {
             return Ok(Some((link, state.remote.number)));
         }
         let Some((link, family)) = self.family.bind()? else { return Ok(None) };
-        let metric = ask_number(&link, "metric_new", "metric", |json| {
-            json.extend_from_slice(format!(r#","family":{family}"#).as_bytes());
-            add_texts(json, "labels", &self.labels);
-            if self.family.kind == MetricKind::Histogram {
-                json.extend_from_slice(br#","buckets":["#);
-                for (at, bound) in self.buckets.iter().enumerate() {
-                    json.extend_from_slice(if at == 0 { b"" } else { b"," });
-                    write_f64(json, *bound);
-                }
-                json.push(b']');
-            }
-        });
-        let Some(number) = metric? else { return Ok(None) };
+        let mut made = json!({ "family": family, "labels": self.labels });
+        if self.family.kind == MetricKind::Histogram {
+            made["buckets"] = self.buckets.iter().copied().map(number).collect();
+        }
+        let Some(number) = ask_number(&link, "metric_new", "metric", made)? else { return Ok(None) };
         state.remote = Remote { link: Arc::downgrade(&link), number };
         // Other processes may have kept the series; then its value is still there.
         if state.value != 0.0 && value_of(&link, number)? == 0.0 {
@@ -173,14 +179,9 @@ impl Metric {
 }
 
 /// Makes an object of the server and returns its number; `None` if the connection ended meanwhile.
-fn ask_number(
-    link: &Arc<Link>,
-    operation: &str,
-    result: &str,
-    members: impl FnOnce(&mut Vec<u8>),
-) -> Result<Option<u64>> {
-    match link.ask(operation, members) {
-        Ok(answer) => Ok(Some(Value::parse(answer.as_bytes())?.member(result)?.as_u64()?)),
+fn ask_number(link: &Arc<Link>, operation: &str, result: &str, members: Value) -> Result<Option<u64>> {
+    match link.ask::<Value>(operation, members) {
+        Ok(answer) => Ok(answer[result].as_u64()),
         Err(_) if !link.is_open() => Ok(None),
         Err(error) => Err(error),
     }
@@ -188,25 +189,21 @@ fn ask_number(
 
 /// The value of a metric. JSON has no numbers for some values, so they come as null and as texts.
 fn value_of(link: &Arc<Link>, metric: u64) -> Result<f64> {
-    let answer =
-        link.ask("metric_value", |json| json.extend_from_slice(format!(r#","metric":{metric}"#).as_bytes()))?;
-    let value = Value::parse(answer.as_bytes())?.member("value")?;
-    if value.is_null() {
-        return Ok(f64::NAN);
-    }
-    if value.is_string() {
-        return Ok(if value.as_string()? == "Infinity" { f64::INFINITY } else { f64::NEG_INFINITY });
-    }
-    value.as_f64()
+    let answer: Value = link.ask("metric_value", json!({ "metric": metric }))?;
+    Ok(match &answer["value"] {
+        Value::String(text) => text.parse().unwrap_or(f64::NAN),
+        value => value.as_f64().unwrap_or(f64::NAN),
+    })
+}
+
+/// A number as JSON, or its name as a text if JSON has none for it.
+fn number(value: f64) -> Value {
+    Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number)
 }
 
 fn send(link: &Arc<Link>, metric: u64, operation: MetricOperation, value: f64) {
-    let mut frame = Vec::new();
-    let writing = write::begin(&mut frame, InstanceId::ONLY, Frame::MetricUpdate);
-    MetricUpdate { metric, value, operation: operation as u8 }.write(&mut frame);
-    // It has a fixed length.
-    let _ = writing.end(&mut frame);
-    link.send(Way::Side, &frame);
+    let update = MetricUpdate { metric, value, operation: operation as u8 };
+    link.send(Way::Side, &short_frame(Frame::MetricUpdate, |to| update.write(to)));
 }
 
 /// `TRITONSERVER_MetricArgs`: what a metric needs beside its labels.
@@ -222,128 +219,64 @@ objects! {
 }
 
 exports! {
-    /// A new family.
-    fn TRITONSERVER_MetricFamilyNew(family: Out<*const MetricFamily>, kind: u32, name: String, description: String) {
+    "metrics" fn TRITONSERVER_MetricFamilyNew(
+        family: Out<*mut MetricFamily>,
+        kind: u32,
+        name: String,
+        description: String,
+    ) {
         let kind = MetricKind::from_number(kind)
             .ok_or_else(|| Error::invalid("Unsupported kind passed to MetricFamily constructor."))?;
-        let made = MetricFamily { kind, name, description, remote: Mutex::default(), metrics: Mutex::default() };
+        let made = Family { kind, name, description, remote: Mutex::default(), metrics: Mutex::default() };
         made.bind()?;
-        family.put(Arc::into_raw(Arc::new(made)));
+        family.give(MetricFamily(Arc::new(made)));
     }
 
-    /// Deletes a family that has no metrics.
-    fn TRITONSERVER_MetricFamilyDelete(family: *const MetricFamily) {
-        // SAFETY: null, or a family that the library has.
-        let live = unsafe { object(family, "metric family") }?;
-        if !live.metrics.lock().is_empty() {
-            return Err(Error::internal(
-                "Must call MetricDelete on all dependent metrics before calling MetricFamilyDelete.",
-            ));
+    /// Deletes a family that has no metrics; another one stays the library's.
+    "metrics" fn TRITONSERVER_MetricFamilyDelete(family: Box<MetricFamily>) {
+        if !family.0.metrics.lock().is_empty() {
+            Box::leak(family);
+            let text = "Must call MetricDelete on all dependent metrics before calling MetricFamilyDelete.";
+            return Err(Error::internal(text));
         }
-        // SAFETY: made by `Arc::into_raw`, and the caller's.
-        let family = unsafe { Arc::from_raw(family) };
-        let remote = family.remote.lock();
+        let remote = family.0.remote.lock();
         if let Some(link) = remote.open() {
-            let number = remote.number;
             // Waits, so that the next scrape does not find it. An error says that its connection has ended.
-            let _ =
-                link.ask("family_delete", |json| json.extend_from_slice(format!(r#","family":{number}"#).as_bytes()));
+            let _ = link.ask::<Value>("family_delete", json!({ "family": remote.number }));
         }
     }
 
-    /// Gives the kind of a family.
-    fn TRITONSERVER_GetMetricFamilyKind(family: &MetricFamily, kind: Out<u32>) {
-        kind.put(family.kind as u32);
-    }
+    "metrics" get TRITONSERVER_GetMetricFamilyKind(family: &MetricFamily) -> u32 = family.0.kind as u32;
 
-    /// New arguments, which are of no kind yet.
-    fn TRITONSERVER_MetricArgsNew(args: Out<*mut MetricArgs>) {
-        args.give(MetricArgs::default());
-    }
+    /// Arguments that are of no kind yet.
+    "metrics" fn TRITONSERVER_MetricArgsNew(args: Out<*mut MetricArgs>) => args.give(MetricArgs::default());
 
     /// Makes them arguments of a histogram, with copies of the upper bounds of its buckets.
-    fn TRITONSERVER_MetricArgsSetHistogram(args: &mut MetricArgs, buckets: *const f64, buckets_count: u64) {
-        let count = if buckets.is_null() { 0 } else { buckets_count as usize };
-        // SAFETY: the caller promises so many numbers; a null pointer has none.
-        args.buckets = Some((0..count).map(|at| unsafe { *buckets.add(at) }).collect());
-    }
+    "metrics" fn TRITONSERVER_MetricArgsSetHistogram(
+        args: &mut MetricArgs,
+        buckets: Items<f64>,
+        buckets_count: Count<u64>,
+    ) => args.buckets = Some(buckets.of(buckets_count).to_vec());
 
-    /// Deletes arguments.
-    fn TRITONSERVER_MetricArgsDelete(args: Option<Box<MetricArgs>>) {
-        drop(args);
-    }
-}
+    "metrics" delete TRITONSERVER_MetricArgsDelete(MetricArgs);
 
-/// A new metric that needs no arguments.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_MetricNew(
-    metric: *mut *mut Metric,
-    family: *const MetricFamily,
-    labels: *const *const Parameter,
-    label_count: u64,
-) -> Err {
-    // SAFETY: the caller's promise.
-    unsafe { TRITONSERVER_MetricNewWithArgs(metric, family, labels, label_count, null()) }
-}
-
-exports! {
-    /// A new metric. One with equal labels in an equal family has the same value.
-    fn TRITONSERVER_MetricNewWithArgs(
+    "metrics" fn TRITONSERVER_MetricNew(
         metric: Out<*mut Metric>,
-        family: *const MetricFamily,
-        labels: *const *const Parameter,
-        label_count: u64,
+        family: &MetricFamily,
+        labels: Items<Passed<Parameter>>,
+        label_count: Count<u64>,
+    ) => metric.give(Metric::new(family, labels_of(&labels, label_count)?, None)?);
+
+    "metrics" fn TRITONSERVER_MetricNewWithArgs(
+        metric: Out<*mut Metric>,
+        family: &MetricFamily,
+        labels: Items<Passed<Parameter>>,
+        label_count: Count<u64>,
         args: Option<&MetricArgs>,
-    ) {
-        // SAFETY: null, or a family that the library has.
-        let known = unsafe { object(family, "metric family") }?;
-        // SAFETY: the caller promises so many labels; a null pointer has none.
-        let labels = unsafe { labels_of(labels, label_count) }?;
-        let buckets = match (known.kind, args) {
-            (MetricKind::Histogram, None) => {
-                return Err(Error::invalid("Bucket boundaries not found in Metric args."));
-            }
-            (MetricKind::Histogram, Some(args)) => {
-                args.buckets.clone().ok_or_else(|| Error::invalid("Metric args not set to histogram kind."))?
-            }
-            (kind, Some(_)) => {
-                return Err(Error::invalid(format!("Unexpected args found in {} Metric constructor.", kind.name())));
-            }
-            (_, None) => Vec::new(),
-        };
-        // SAFETY: made by `Arc::into_raw` and live, so one more may own it.
-        let family = unsafe {
-            Arc::increment_strong_count(family);
-            Arc::from_raw(family)
-        };
-        let made = Metric { family, labels, buckets, state: Mutex::default() };
-        made.bind(&mut made.state.lock())?;
-        *made.family.metrics.lock().entry(made.labels.clone()).or_default() += 1;
-        metric.give(made);
-    }
-}
+    ) => metric.give(Metric::new(family, labels_of(&labels, label_count)?, args)?);
 
-/// # Safety
-/// `labels` is null or has `count` pointers at live parameters.
-unsafe fn labels_of(labels: *const *const Parameter, count: u64) -> Result<Labels> {
-    let count = if labels.is_null() { 0 } else { count as usize };
-    let label = |at| {
-        // SAFETY: the caller's promise.
-        let Parameter { name, value } = unsafe { object(*labels.add(at), "metric label") }?;
-        let name = name.to_string_lossy().into_owned();
-        let ParameterValue::String(value) = value else {
-            return Err(Error::invalid(format!(
-                "Parameter [{name}] must have a type of TRITONSERVER_PARAMETER_STRING to be added as a label."
-            )));
-        };
-        Ok((name, value.to_string_lossy().into_owned()))
-    };
-    (0..count).map(label).collect()
-}
-
-exports! {
     /// Deletes a metric; the last one of a family with these labels takes its series along.
-    fn TRITONSERVER_MetricDelete(metric: Box<Metric>) {
+    "metrics" fn TRITONSERVER_MetricDelete(metric: Box<Metric>) {
         let mut metrics = metric.family.metrics.lock();
         let left = metrics.remove(&metric.labels).unwrap_or(1) - 1;
         if left > 0 {
@@ -352,38 +285,37 @@ exports! {
         drop(metrics);
         let state = metric.state.lock();
         if let Some(link) = state.remote.open() {
-            let (number, with_series) = (state.remote.number, left == 0);
             // Waits, as above.
-            let _ = link.ask("metric_delete", |json| {
-                json.extend_from_slice(format!(r#","metric":{number},"series":{with_series}"#).as_bytes());
-            });
+            let members = json!({ "metric": state.remote.number, "series": left == 0 });
+            let _ = link.ask::<Value>("metric_delete", members);
         }
     }
 
-    /// Gives the value of a counter or a gauge.
-    fn TRITONSERVER_MetricValue(metric: &Metric, value: Out<f64>) {
-        value.put(metric.value()?);
-    }
-
+    /// The value of a counter or a gauge.
+    "metrics" get TRITONSERVER_MetricValue(metric: &Metric) -> f64 = metric.value()?;
     /// Adds to a counter or a gauge.
-    fn TRITONSERVER_MetricIncrement(metric: &Metric, value: f64) {
-        metric.update(MetricOperation::Increment, value)
-    }
-
+    "metrics" fn TRITONSERVER_MetricIncrement(metric: &Metric, value: f64) =>
+        metric.update(MetricOperation::Increment, value)?;
     /// Sets a gauge.
-    fn TRITONSERVER_MetricSet(metric: &Metric, value: f64) {
-        metric.update(MetricOperation::Set, value)
-    }
-
+    "metrics" fn TRITONSERVER_MetricSet(metric: &Metric, value: f64) => metric.update(MetricOperation::Set, value)?;
     /// Counts a value in a histogram.
-    fn TRITONSERVER_MetricObserve(metric: &Metric, value: f64) {
-        metric.update(MetricOperation::Observe, value)
-    }
+    "metrics" fn TRITONSERVER_MetricObserve(metric: &Metric, value: f64) =>
+        metric.update(MetricOperation::Observe, value)?;
+    "metrics" get TRITONSERVER_GetMetricKind(metric: &Metric) -> u32 = metric.family.kind as u32;
+}
 
-    /// Gives the kind of a metric.
-    fn TRITONSERVER_GetMetricKind(metric: &Metric, kind: Out<u32>) {
-        kind.put(metric.family.kind as u32);
-    }
+fn labels_of(labels: &Items<Passed<Parameter>>, count: Count<u64>) -> Result<Labels> {
+    let label = |label: Result<&Parameter>| {
+        let Parameter { name, value } = label?;
+        let name = name.to_string_lossy().into_owned();
+        let ParameterValue::String(value) = value else {
+            return Err(Error::invalid(format!(
+                "Parameter [{name}] must have a type of TRITONSERVER_PARAMETER_STRING to be added as a label."
+            )));
+        };
+        Ok((name, value.to_string_lossy().into_owned()))
+    };
+    labels.objects(count, "metric label").map(label).collect()
 }
 
 #[cfg(test)]

@@ -1,23 +1,21 @@
 //! `TRITONBACKEND_Model`.
 
 use super::backend::{Backend, FILESYSTEM};
-use super::c_text;
-use super::exports::{Cleared, Out, exports, objects, was_null};
+use super::exports::{Cleared, Lent, Out, exports, objects, was_null};
 use super::message::Message;
+use super::{c_text, check_config_version};
 use crate::configuration;
-use crate::load::{member, optional};
+use crate::json;
+use crate::load::LoadContent;
 use crate::strategy::Strategy;
 use parking_lot::{Mutex, RwLock};
-use protocol::json::Value;
+use serde_json::Value;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use tensor::{Error, Result};
-
-/// The only version of configurations.
-const CONFIG_VERSION: u32 = 1;
+use tensor::Result;
 
 /// A model.
 pub(crate) struct Model {
@@ -50,44 +48,39 @@ pub(crate) struct Signature {
 
 impl Signature {
     fn of(config: &str) -> Result<Self> {
-        let config = Value::parse(config.as_bytes())?;
-        let names = |list: Option<Value<'_>>, key: &str| -> Result<Vec<String>> {
-            list.map_or(Ok(Vec::new()), |list| list.elements()?.map(|of| of.member(key)?.as_string()).collect())
+        let config: Value = json::read(config)?;
+        let texts = |list: &Value, key: &str| -> Vec<String> {
+            let items = list.as_array().into_iter().flatten();
+            items.filter_map(|item| item[key].as_str()).map(str::to_owned).collect()
         };
-        let sequences = config.get("sequence_batching");
-        let is_iterative = sequences.and_then(|s| s.get("iterative_sequence")).map_or(Ok(false), Value::as_bool)?;
-        let policy = config.get("model_transaction_policy").and_then(|policy| policy.get("decoupled"));
-        let is_decoupled = policy.map_or(Ok(false), Value::as_bool)?;
-        let mut same_buffers = Vec::new();
-        if let Some(states) = sequences.and_then(|s| s.get("state")) {
-            for state in states.elements()? {
-                if state.get("use_same_buffer_for_input_output").map_or(Ok(false), Value::as_bool)? {
-                    same_buffers.push((member(state, "input_name")?, member(state, "output_name")?));
-                }
-            }
-        }
+        let is = |value: &Value| value.as_bool().unwrap_or(false);
+        let sequences = &config["sequence_batching"];
+        let states = &sequences["state"];
+        let same = states.as_array().into_iter().flatten();
+        let same = same.filter(|state| is(&state["use_same_buffer_for_input_output"]));
+        let pair =
+            |state: &Value| Some((state["input_name"].as_str()?.to_owned(), state["output_name"].as_str()?.to_owned()));
         Ok(Self {
-            outputs: names(config.get("output"), "name")?.iter().map(|name| c_text(name)).collect(),
-            states: names(sequences.and_then(|s| s.get("state")), "output_name")?,
-            is_iterative,
-            is_decoupled,
-            is_unscheduled: sequences.is_none() && config.get("dynamic_batching").is_none(),
-            same_buffers,
+            outputs: texts(&config["output"], "name").iter().map(|name| c_text(name)).collect(),
+            states: texts(states, "output_name"),
+            is_iterative: is(&sequences["iterative_sequence"]),
+            is_decoupled: is(&config["model_transaction_policy"]["decoupled"]),
+            is_unscheduled: sequences.is_null() && config["dynamic_batching"].is_null(),
+            same_buffers: same.filter_map(pair).collect(),
         })
     }
 }
 
 impl Model {
-    pub(crate) fn new(backend: Arc<Backend>, load: Value<'_>) -> Result<Self> {
-        let config = member(load, "config")?;
+    pub(crate) fn new(backend: Arc<Backend>, load: &LoadContent) -> Result<Self> {
         Ok(Self {
             backend,
-            name: c_text(&member(load, "model")?),
-            version: member(load, "version")?.parse().unwrap_or(0),
-            directory: c_text(&member(load, "model_directory")?),
-            auto_complete: load.get("auto_complete").map_or(Ok(false), Value::as_bool)?,
-            signature: RwLock::new(Arc::new(Signature::of(&config)?)),
-            config: Mutex::new(config),
+            name: c_text(&load.model),
+            version: load.version.parse().unwrap_or(0),
+            directory: c_text(&load.model_directory),
+            auto_complete: load.auto_complete,
+            signature: RwLock::new(Arc::new(Signature::of(&load.config)?)),
+            config: Mutex::new(load.config.clone()),
             state: AtomicPtr::new(null_mut()),
             strategy: OnceLock::new(),
         })
@@ -110,15 +103,12 @@ impl Model {
     }
 
     /// Opens the batching library that LOAD names, if it names one.
-    pub(crate) fn open_strategy(&self, load: Value<'_>) -> Result<()> {
-        let path = optional(load, "strategy")?;
+    pub(crate) fn open_strategy(&self, path: &str) -> Result<()> {
         if path.is_empty() {
             return Ok(());
         }
-        let config = self.config();
-        let is_dynamic = Value::parse(config.as_bytes())?.get("dynamic_batching").is_some();
-        let _ =
-            self.strategy.set(Strategy::open(Path::new(&path), (&raw const *self).cast(), self.name(), is_dynamic)?);
+        let is_dynamic = !json::read::<Value>(&self.config())?["dynamic_batching"].is_null();
+        let _ = self.strategy.set(Strategy::open(Path::new(path), self.into(), self.name(), is_dynamic)?);
         Ok(())
     }
 
@@ -145,75 +135,48 @@ impl Model {
     }
 }
 
-fn check_version(version: u32) -> Result<()> {
-    if version == CONFIG_VERSION {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "model configuration version {version} not supported, supported versions are: {CONFIG_VERSION}"
-    )))
-}
-
 objects! {
     Model: "model";
 }
 
 exports! {
-    /// Name of a model; owned by it.
-    fn TRITONBACKEND_ModelName(model: &Model, name: Out<*const c_char>) {
-        name.put(model.name.as_ptr());
-    }
-
-    /// Version of a model.
-    fn TRITONBACKEND_ModelVersion(model: &Model, version: Out<u64>) {
-        version.put(model.version);
-    }
+    "model" get TRITONBACKEND_ModelName(model: &Model) -> Lent<c_char> = model.name.as_ptr();
+    "model" get TRITONBACKEND_ModelVersion(model: &Model) -> u64 = model.version;
+    "model" get TRITONBACKEND_ModelAutoCompleteConfig(model: &Model) -> bool = model.auto_complete;
+    // The server has no object of its own: its functions ask the connection of the code that calls.
+    "model" get TRITONBACKEND_ModelServer(model: &Model) -> Lent<c_void> = (&raw const *model).cast();
+    "model" get TRITONBACKEND_ModelBackend(model: &Model) -> Lent<Backend> = Arc::as_ptr(&model.backend);
 
     /// The directory of a model, which has those of its versions.
-    fn TRITONBACKEND_ModelRepository(model: &Model, artifact_type: Cleared<u32>, location: Out<*const c_char>) {
+    "model" fn TRITONBACKEND_ModelRepository(model: &Model, artifact_type: Cleared<u32>, location: Out<Lent<c_char>>) {
         artifact_type.put(FILESYSTEM);
         location.put(model.directory.as_ptr());
     }
 
-    /// The configuration as JSON with all defaults; the caller deletes the message.
-    fn TRITONBACKEND_ModelConfig(model: Option<&Model>, config_version: u32, model_config: Out<*mut Message>) {
-        check_version(config_version)?;
+    /// The configuration as JSON with all defaults.
+    "model" fn TRITONBACKEND_ModelConfig(
+        model: Option<&Model>,
+        config_version: u32,
+        model_config: Out<*mut Message>,
+    ) {
+        check_config_version(config_version)?;
         model_config.give(Message::new(model.ok_or_else(|| was_null("model"))?.config()));
     }
 
-    /// Whether the backend may complete the configuration.
-    fn TRITONBACKEND_ModelAutoCompleteConfig(model: &Model, auto_complete_config: Out<bool>) {
-        auto_complete_config.put(model.auto_complete);
-    }
-
     /// Sets inputs, outputs, the scheduler, the maximum batch size and the transaction policy. Ignores other members.
-    fn TRITONBACKEND_ModelSetConfig(model: Option<&Model>, config_version: u32, model_config: Option<&Message>) {
-        check_version(config_version)?;
+    "model" fn TRITONBACKEND_ModelSetConfig(
+        model: Option<&Model>,
+        config_version: u32,
+        model_config: Option<&Message>,
+    ) {
+        check_config_version(config_version)?;
         let model = model.ok_or_else(|| was_null("model"))?;
         let message = model_config.ok_or_else(|| was_null("model config"))?;
-        model.set_config(&String::from_utf8_lossy(message.text()))
+        model.set_config(&String::from_utf8_lossy(message.text()))?;
     }
 
-    /// The server, for calls to other models.
-    fn TRITONBACKEND_ModelServer(model: &Model, server: Out<*const c_void>) {
-        // The server has no object of its own: its functions ask the connection of the code that calls.
-        server.put((&raw const *model).cast());
-    }
-
-    /// The backend of a model.
-    fn TRITONBACKEND_ModelBackend(model: &Model, backend: Out<*const Backend>) {
-        backend.put(Arc::as_ptr(&model.backend));
-    }
-
-    /// The pointer that the backend stored for the model.
-    fn TRITONBACKEND_ModelState(model: &Model, state: Out<*mut c_void>) {
-        state.put(model.state.load(SeqCst));
-    }
-
-    /// Stores a pointer for the model.
-    fn TRITONBACKEND_ModelSetState(model: &Model, state: *mut c_void) {
-        model.state.store(state, SeqCst);
-    }
+    "model" get TRITONBACKEND_ModelState(model: &Model) -> *mut c_void = model.state.load(SeqCst);
+    "model" fn TRITONBACKEND_ModelSetState(model: &Model, state: *mut c_void) => model.state.store(state, SeqCst);
 }
 
 impl std::fmt::Debug for Model {

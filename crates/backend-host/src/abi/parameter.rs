@@ -1,12 +1,17 @@
 //! `TRITONSERVER_Parameter`, and the parameters of requests and responses.
 
-#![allow(unsafe_code)] // pointers of a C API
+#![allow(unsafe_code)] // values whose type is another argument
 
-use super::{c_text, text, value};
+use super::c_text;
+use super::exports::{Lent, Out, exports, objects};
+use crate::json;
+use crate::library::Address;
 #[cfg(test)]
 use frames::write;
-use protocol::json::{Number, Value};
-use std::ffi::{CString, c_char, c_void};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt::Formatter;
 use std::ptr::null_mut;
 use tensor::{Name, Result};
 
@@ -18,13 +23,8 @@ pub(crate) enum ParameterValue {
     Bool(bool),
     Double(f64),
     /// Address and length of bytes that the maker of the parameter owns.
-    Bytes(*const c_void, u64),
+    Bytes(Address<u8>, u64),
 }
-
-// SAFETY: bytes are only an address here; the maker of the parameter keeps them, on whatever thread it is read.
-unsafe impl Send for ParameterValue {}
-// SAFETY: as above.
-unsafe impl Sync for ParameterValue {}
 
 /// A name and a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,14 +52,24 @@ impl ParameterValue {
             Self::Int(number) => (&raw const *number).cast(),
             Self::Bool(is) => (&raw const *is).cast(),
             Self::Double(number) => (&raw const *number).cast(),
-            Self::Bytes(base, _) => *base,
+            Self::Bytes(base, _) => base.0.cast_const().cast(),
         }
     }
 }
 
 impl Parameter {
-    pub(crate) fn new(name: &str, value: ParameterValue) -> Self {
-        Self { name: c_text(name), value }
+    /// Gives name, type and value to a library.
+    pub(crate) fn put(&self, name: &Out<Lent<c_char>>, kind: &Out<u32>, value: &Out<Lent<c_void>>) {
+        name.put(self.name.as_ptr());
+        kind.put(self.value.kind());
+        value.put(self.value.pointer());
+    }
+
+    /// The bytes of a parameter; `None` if it is of another type.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        let ParameterValue::Bytes(base, bytes) = self.value else { return None };
+        // SAFETY: the maker of the parameter keeps so many bytes there, as `TRITONSERVER_ParameterBytesNew` asks.
+        Some(unsafe { std::slice::from_raw_parts(base.0, bytes as usize) })
     }
 
     /// The parameters of a frame, in their order: a JSON object, or "".
@@ -70,18 +80,48 @@ impl Parameter {
         if json.is_empty() {
             return Ok(Box::default());
         }
-        let parameter = |(name, value): (protocol::json::Text<'_>, Value<'_>)| {
-            let name = c_text(&String::from_utf8_lossy(&name.decode()));
-            let value = match value.number() {
-                Some(Number::Double(number)) => ParameterValue::Double(number),
-                Some(number) => number.as_i64().map_or(ParameterValue::Double(number.as_f64()), ParameterValue::Int),
-                None if value.is_string() => ParameterValue::String(c_text(&value.as_string()?)),
-                None => ParameterValue::Bool(value.as_bool()?),
-            };
-            Ok(Self { name, value })
-        };
-        Value::parse(json.as_bytes())?.members()?.map(parameter).collect()
+        Ok(json::read::<Members>(json)?.0.into_boxed_slice())
     }
+}
+
+/// The parameters of a JSON object, in their order.
+struct Members(Vec<Parameter>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of texts, numbers and truth values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Members, A::Error> {
+                let mut all = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Scalar>()? {
+                    let value = match value {
+                        Scalar::Bool(is) => ParameterValue::Bool(is),
+                        Scalar::Int(number) => ParameterValue::Int(number),
+                        Scalar::Double(number) => ParameterValue::Double(number),
+                        Scalar::String(text) => ParameterValue::String(c_text(&text)),
+                    };
+                    all.push(Parameter { name: c_text(&name), value });
+                }
+                Ok(Members(all))
+            }
+        }
+        from.deserialize_map(Object)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    String(String),
 }
 
 /// Parameters as they are written into a frame. Bytes cannot be sent and are left out.
@@ -108,56 +148,42 @@ pub(crate) fn to_json(parameters: &[Parameter]) -> String {
     String::from_utf8(json).unwrap_or_default()
 }
 
-/// A parameter with a copy of name and value; null for type BYTES, as in Triton.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
-    name: *const c_char,
-    kind: u32,
-    value: *const c_void,
-) -> *mut Parameter {
-    if value.is_null() && kind != 0 {
-        return null_mut();
+objects! {
+    Parameter: "parameter";
+}
+
+exports! {
+    /// A parameter with a copy of name and value; null for type BYTES, as in Triton.
+    "attr" fn TRITONSERVER_ParameterNew(name: CString, kind: u32, value: Lent<c_void>) -> *mut Parameter {
+        if value.is_null() && kind != 0 {
+            return Ok(null_mut());
+        }
+        // SAFETY: the library passes a value of the type that `kind` says: a NUL-terminated text, or a number.
+        let value = unsafe {
+            match kind {
+                0 if value.is_null() => ParameterValue::String(CString::default()),
+                0 => ParameterValue::String(c_text(&CStr::from_ptr(value.cast()).to_string_lossy())),
+                1 => ParameterValue::Int(value.cast::<i64>().read()),
+                2 => ParameterValue::Bool(value.cast::<u8>().read() != 0),
+                3 => ParameterValue::Double(value.cast::<f64>().read()),
+                _ => return Ok(null_mut()),
+            }
+        };
+        Box::into_raw(Box::new(Parameter { name, value }))
     }
-    // SAFETY: the caller promises a value of the type that `kind` says.
-    let value = unsafe {
-        match kind {
-            0 => ParameterValue::String(c_text(&text(value.cast()))),
-            1 => ParameterValue::Int(value.cast::<i64>().read()),
-            2 => ParameterValue::Bool(value.cast::<u8>().read() != 0),
-            3 => ParameterValue::Double(value.cast::<f64>().read()),
-            _ => return null_mut(),
-        }
-    };
-    // SAFETY: the caller's promise.
-    Box::into_raw(Box::new(Parameter::new(&unsafe { text(name) }, value)))
-}
 
-/// A parameter of bytes, which are not copied.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
-    name: *const c_char,
-    byte_ptr: *const c_void,
-    size: u64,
-) -> *mut Parameter {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(name) };
-    Box::into_raw(Box::new(Parameter::new(&name, ParameterValue::Bytes(byte_ptr, size))))
-}
+    /// A parameter of bytes, which are not copied.
+    "attr" fn TRITONSERVER_ParameterBytesNew(name: CString, byte_ptr: *mut u8, size: u64) -> *mut Parameter {
+        Box::into_raw(Box::new(Parameter { name, value: ParameterValue::Bytes(Address(byte_ptr), size) }))
+    }
 
-/// Deletes a parameter.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_ParameterDelete(parameter: *mut Parameter) {
-    value(|| {
-        if !parameter.is_null() {
-            // SAFETY: made by one of the functions above, and the caller's.
-            drop(unsafe { Box::from_raw(parameter) });
-        }
-    });
+    "attr" fn TRITONSERVER_ParameterDelete(parameter: Option<Box<Parameter>>) -> () { drop(parameter) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::exports::library::{at, nothing, pass};
     use std::ptr::null;
 
     #[test]
@@ -175,21 +201,21 @@ mod tests {
     #[test]
     fn a_new_parameter_copies_its_value_and_bytes_need_a_function_of_their_own() {
         let number = -5i64;
-        // SAFETY: values of the types that are said.
-        unsafe {
-            let made = TRITONSERVER_ParameterNew(c"i".as_ptr(), 1, (&raw const number).cast());
-            assert_eq!(*(*made).value.pointer().cast::<i64>(), -5);
-            assert_ne!((*made).value.pointer(), (&raw const number).cast());
-            TRITONSERVER_ParameterDelete(made);
-            let made = TRITONSERVER_ParameterNew(c"s".as_ptr(), 0, c"v".as_ptr().cast());
-            assert_eq!((*made).value, ParameterValue::String(c"v".into()));
-            TRITONSERVER_ParameterDelete(made);
-            assert!(TRITONSERVER_ParameterNew(c"y".as_ptr(), 4, c"x".as_ptr().cast()).is_null());
-            assert!(TRITONSERVER_ParameterNew(c"i".as_ptr(), 1, null()).is_null());
-            let made = TRITONSERVER_ParameterBytesNew(c"y".as_ptr(), c"xy".as_ptr().cast(), 2);
-            assert_eq!(((*made).value.kind(), (*made).value.pointer()), (4, c"xy".as_ptr().cast()));
-            TRITONSERVER_ParameterDelete(made);
-            TRITONSERVER_ParameterDelete(null_mut());
-        }
+        let new = |name: &CStr, kind, value: *const c_void| TRITONSERVER_ParameterNew(pass(name.as_ptr()), kind, value);
+        let made = new(c"i", 1, (&raw const number).cast());
+        assert_eq!(at(made).value, ParameterValue::Int(-5));
+        assert_ne!(at(made).value.pointer(), (&raw const number).cast());
+        TRITONSERVER_ParameterDelete(pass(made));
+        let made = new(c"s", 0, c"v".as_ptr().cast());
+        assert_eq!(at(made).value, ParameterValue::String(c"v".into()));
+        TRITONSERVER_ParameterDelete(pass(made));
+        assert!(new(c"y", 4, c"x".as_ptr().cast()).is_null());
+        assert!(new(c"i", 1, null()).is_null());
+        let bytes = c"xy".as_ptr().cast_mut().cast::<u8>();
+        let made = TRITONSERVER_ParameterBytesNew(pass(c"y".as_ptr()), bytes, 2);
+        assert_eq!((at(made).value.kind(), at(made).value.pointer()), (4, bytes.cast_const().cast()));
+        assert_eq!(at(made).bytes(), Some(&b"xy"[..]));
+        TRITONSERVER_ParameterDelete(pass(made));
+        TRITONSERVER_ParameterDelete(nothing());
     }
 }

@@ -3,14 +3,12 @@
 //! A request belongs to the library from the moment that `TRITONBACKEND_ModelInstanceExecute` returns success until it
 //! is released. What is needed to answer it, `Ticket`, lives on in its responses and factories.
 
-#![allow(unsafe_code)] // pointers of a C API
-
-use super::exports::{Cleared, Out, exports, objects};
+use super::exports::{Cleared, Lent, Out, exports, objects};
 use super::input::Input;
 use super::memory::CPU;
 use super::parameter::Parameter;
 use super::trace::InferenceTrace;
-use super::{c_text, object};
+use super::{at, c_text};
 use crate::ticket::Ticket;
 use frames::RequestRef;
 use frames::generated::REQUEST_FLAG_TRACED;
@@ -64,26 +62,34 @@ impl Request {
         })
     }
 
-    /// The trace, if the request is traced.
-    pub(crate) fn trace(&self) -> Option<&InferenceTrace> {
-        self.trace.as_deref()
-    }
-
-    fn input(&self, name: &str) -> Result<&Input> {
-        let found = self.inputs.iter().find(|input| input.name().to_bytes() == name.as_bytes());
-        found.ok_or_else(|| self.ticket.error(format_args!("unknown request input name {name}")))
+    fn input(&self, name: &str) -> Option<&Input> {
+        self.inputs.iter().find(|input| input.name().to_bytes() == name.as_bytes())
     }
 
     /// A copy of the bytes of an input.
     pub(crate) fn bytes_of(&self, name: &str) -> Option<Vec<u8>> {
-        self.inputs.iter().find(|input| input.name().to_bytes() == name.as_bytes()).map(Input::to_vec)
+        self.input(name).map(Input::to_vec)
     }
 
+    /// An item by its index; the error names the request.
     fn at<'a, T>(&self, list: &'a [T], index: u32, what: &str) -> Result<&'a T> {
-        list.get(index as usize).ok_or_else(|| {
-            let count = list.len();
-            self.ticket.error(format_args!("out of bounds index {index}: request has {count} {what}"))
-        })
+        at(list, index, "request has", what).map_err(|error| self.ticket.error(error.message()))
+    }
+
+    /// Checks that a request can be released with these flags; true if it is to run again.
+    fn is_rescheduled(&self, release_flags: u32) -> Result<bool> {
+        if release_flags & RELEASE_RESCHEDULE == 0 {
+            let is_released = release_flags & RELEASE_ALL != 0;
+            let none = || Error::invalid(format!("{release_flags} is no set of release flags"));
+            return is_released.then_some(false).ok_or_else(none);
+        }
+        if self.ticket.instance.model.signature().is_iterative {
+            return Ok(true);
+        }
+        Err(Error::invalid(
+            "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to \
+             handle such a flag.",
+        ))
     }
 }
 
@@ -92,97 +98,55 @@ objects! {
 }
 
 exports! {
-    /// The client's id; owned by the request.
-    fn TRITONBACKEND_RequestId(request: &Request, id: Out<*const c_char>) {
-        id.put(request.id.as_ptr());
-    }
+    "request" get TRITONBACKEND_RequestId(request: &Request) -> Lent<c_char> = request.id.as_ptr();
+    "request" get TRITONBACKEND_RequestIsCancelled(request: &Request) -> bool = request.ticket.is_cancelled();
 
-    /// Whether the client has cancelled the request.
-    fn TRITONBACKEND_RequestIsCancelled(request: &Request, is_cancelled: Out<bool>) {
-        is_cancelled.put(request.ticket.is_cancelled());
-    }
-
-    /// The correlation id, if it is a number.
-    fn TRITONBACKEND_RequestCorrelationId(request: &Request, id: Out<u64>) {
-        if request.correlation_text.is_some() {
-            return Err(request.ticket.error("correlation ID in request is not an unsigned int"));
-        }
-        id.put(request.correlation);
-    }
-
-    /// The correlation id, if it is a text; owned by the request.
-    fn TRITONBACKEND_RequestCorrelationIdString(request: &Request, id: Out<*const c_char>) {
+    "request" get TRITONBACKEND_RequestCorrelationId(request: &Request) -> u64 = match request.correlation_text {
+        Some(_) => return Err(request.ticket.error("correlation ID in request is not an unsigned int")),
+        None => request.correlation,
+    };
+    "request" get TRITONBACKEND_RequestCorrelationIdString(request: &Request) -> Lent<c_char> = {
         let text = request.correlation_text.as_ref();
-        id.put(text.ok_or_else(|| request.ticket.error("correlation ID in request is not a string"))?.as_ptr());
-    }
+        text.ok_or_else(|| request.ticket.error("correlation ID in request is not a string"))?.as_ptr()
+    };
 
-    /// The request's timeout; 0 for none.
-    fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request: &Request, timeout: Out<u64>) {
-        timeout.put(request.timeout_us);
-    }
-
+    /// 0 for none.
+    "request" get TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request: &Request) -> u64 = request.timeout_us;
     /// The sequence flags: 1 starts, 2 ends one.
-    fn TRITONBACKEND_RequestFlags(request: &Request, flags: Out<u32>) {
-        flags.put(request.flags);
-    }
+    "request" get TRITONBACKEND_RequestFlags(request: &Request) -> u32 = request.flags;
+    "request" get TRITONBACKEND_RequestParameterCount(request: &Request) -> u32 = request.parameters.len() as u32;
 
-    /// Number of parameters.
-    fn TRITONBACKEND_RequestParameterCount(request: &Request, count: Out<u32>) {
-        count.put(request.parameters.len() as u32);
-    }
-
-    /// A parameter; owned by the request.
-    fn TRITONBACKEND_RequestParameter(
+    "request" fn TRITONBACKEND_RequestParameter(
         request: &Request,
         index: u32,
-        key: Out<*const c_char>,
+        key: Out<Lent<c_char>>,
         kind: Out<u32>,
-        vvalue: Out<*const c_void>,
-    ) {
-        let parameters = &request.parameters;
-        let parameter = parameters.get(index as usize).ok_or_else(|| {
-            let count = parameters.len();
-            Error::invalid(format!("out of bounds index {index}: request has {count} parameters"))
-        })?;
-        key.put(parameter.name.as_ptr());
-        kind.put(parameter.value.kind());
-        vvalue.put(parameter.value.pointer());
-    }
+        vvalue: Out<Lent<c_void>>,
+    ) => at(&request.parameters, index, "request has", "parameters")?.put(&key, &kind, &vvalue);
 
-    /// Number of inputs.
-    fn TRITONBACKEND_RequestInputCount(request: &Request, count: Out<u32>) {
-        count.put(request.inputs.len() as u32);
-    }
+    "request" get TRITONBACKEND_RequestInputCount(request: &Request) -> u32 = request.inputs.len() as u32;
 
-    /// Name of an input; owned by the request.
-    fn TRITONBACKEND_RequestInputName(request: &Request, index: u32, input_name: Cleared<*const c_char>) {
+    "request" fn TRITONBACKEND_RequestInputName(request: &Request, index: u32, input_name: Cleared<Lent<c_char>>) =>
         input_name.put(request.at(&request.inputs, index, "inputs")?.name().as_ptr());
+
+    "request" fn TRITONBACKEND_RequestInput(request: &Request, name: String, input: Cleared<Lent<Input>>) {
+        let found = request.input(&name);
+        let unknown = || request.ticket.error(format_args!("unknown request input name {name}"));
+        input.put(found.ok_or_else(unknown)?);
     }
 
-    /// An input by its name; owned by the request.
-    fn TRITONBACKEND_RequestInput(request: &Request, name: String, input: Cleared<*const Input>) {
-        input.put(&raw const *request.input(&name)?);
-    }
+    "request" fn TRITONBACKEND_RequestInputByIndex(request: &Request, index: u32, input: Cleared<Lent<Input>>) =>
+        input.put(request.at(&request.inputs, index, "inputs")?);
 
-    /// An input by its index; owned by the request.
-    fn TRITONBACKEND_RequestInputByIndex(request: &Request, index: u32, input: Cleared<*const Input>) {
-        input.put(&raw const *request.at(&request.inputs, index, "inputs")?);
-    }
+    "request" get TRITONBACKEND_RequestOutputCount(request: &Request) -> u32 = request.outputs.len() as u32;
 
-    /// Number of requested outputs.
-    fn TRITONBACKEND_RequestOutputCount(request: &Request, count: Out<u32>) {
-        count.put(request.outputs.len() as u32);
-    }
-
-    /// Name of a requested output; owned by the request.
-    fn TRITONBACKEND_RequestOutputName(request: &Request, index: u32, output_name: Cleared<*const c_char>) {
+    "request" fn TRITONBACKEND_RequestOutputName(request: &Request, index: u32, output_name: Cleared<Lent<c_char>>) =>
         output_name.put(request.at(&request.outputs, index, "requested outputs")?.as_ptr());
-    }
 
     /// Where the client wants an output: in memory of the host.
-    fn TRITONBACKEND_RequestOutputBufferProperties(
-        _request: *const Request,
-        _name: *const c_char,
+    "request" fn TRITONBACKEND_RequestOutputBufferProperties(
+        _request: Lent<Request>,
+        _name: Lent<c_char>,
         _byte_size: *mut usize,
         memory_type: Out<u32>,
         memory_type_id: Out<i64>,
@@ -192,48 +156,39 @@ exports! {
     }
 
     /// Takes a request back. On an error it stays the library's.
-    fn TRITONBACKEND_RequestRelease(request: *mut Request, release_flags: u32) {
-        // SAFETY: null, or a request that the library was given.
-        let ticket = unsafe { &object(request, "request")?.ticket };
-        if release_flags & RELEASE_RESCHEDULE != 0 {
-            if !ticket.instance.model.signature().is_iterative {
-                return Err(Error::invalid(
-                    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
-                     configured to handle such a flag.",
-                ));
+    "request" fn TRITONBACKEND_RequestRelease(request: Box<Request>, release_flags: u32) {
+        let is_rescheduled = match request.is_rescheduled(release_flags) {
+            Ok(is_rescheduled) => is_rescheduled,
+            Err(error) => {
+                Box::leak(request);
+                return Err(error);
             }
+        };
+        let ticket = Arc::clone(&request.ticket);
+        if is_rescheduled {
             ticket.reschedule();
-        } else if release_flags & RELEASE_ALL == 0 {
-            return Err(Error::invalid(format!("{release_flags} is no set of release flags")));
         }
-        let ticket = Arc::clone(ticket);
-        // SAFETY: made by `Box::into_raw`, and the caller gives it up.
-        drop(unsafe { Box::from_raw(request) });
+        drop(request);
         ticket.released();
     }
 
-    /// The trace of a request, null if it is not traced.
-    fn TRITONBACKEND_RequestTrace(request: &Request, trace: Out<*const InferenceTrace>) {
-        trace.put(request.trace().map_or(null(), |trace| &raw const *trace));
-    }
+    /// Null if the request is not traced.
+    "trace" get TRITONBACKEND_RequestTrace(request: &Request) -> Lent<InferenceTrace> =
+        request.trace.as_deref().map_or(null(), |trace| &raw const *trace);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::error::ServerError;
-    use std::ptr::null;
+    use crate::abi::exports::library::{failed, nothing, to};
 
     #[test]
     fn without_a_request_a_name_is_null_and_a_number_stays() {
         let (mut name, mut count) = (c"before".as_ptr(), 7);
-        // SAFETY: our own variables; the errors are ours.
-        let errors = unsafe {
-            [
-                ServerError::take(TRITONBACKEND_RequestInputName(null(), 0, &raw mut name)),
-                ServerError::take(TRITONBACKEND_RequestInputCount(null(), &raw mut count)),
-            ]
-        };
+        let errors = [
+            failed(TRITONBACKEND_RequestInputName(nothing(), 0, to(&mut name))),
+            failed(TRITONBACKEND_RequestInputCount(nothing(), to(&mut count))),
+        ];
         assert_eq!(errors, [(); 2].map(|()| Some(Error::invalid("request was nullptr"))));
         assert!(name.is_null());
         assert_eq!(count, 7);

@@ -1,13 +1,11 @@
 //! `TRITONBACKEND_ResponseFactory`, `TRITONBACKEND_Response` and `TRITONBACKEND_Output`.
 
-#![allow(unsafe_code)] // pointers of a C API
-
+use super::at;
 use super::attributes::BufferAttributes;
 use super::error::ServerError;
-use super::exports::{Out, exports, objects};
+use super::exports::{Count, Items, Lent, Out, exports, objects};
 use super::memory::CPU;
 use super::request::Request;
-use super::values::dims;
 use crate::answer::{Answer, Output};
 use crate::ticket::Ticket;
 use frames::write;
@@ -35,13 +33,13 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    fn new(ticket: &Arc<Ticket>) -> *mut Self {
-        let ticket = Arc::clone(ticket);
-        Box::into_raw(Box::new(Self { ticket, parameters: Vec::new(), outputs: Vec::new(), is_spoilt: false }))
+    fn new(ticket: &Arc<Ticket>) -> Self {
+        Self { ticket: Arc::clone(ticket), parameters: Vec::new(), outputs: Vec::new(), is_spoilt: false }
     }
 
-    fn parameter(&mut self, name: String, value: Parameter) {
-        self.parameters.push((Name::from(name.as_str()), value));
+    /// Sets a parameter; one of the same name is replaced when the response is sent.
+    fn parameter(&mut self, name: &str, value: Parameter) {
+        self.parameters.push((Name::from(name), value));
     }
 
     fn answer(self, flags: u32, error: Option<Error>) -> (Arc<Ticket>, Answer) {
@@ -77,75 +75,50 @@ objects! {
 }
 
 exports! {
-    /// A factory for the responses of a request; the caller deletes it.
-    fn TRITONBACKEND_ResponseFactoryNew(factory: Out<*mut ResponseFactory>, request: &Request) {
+    "response" fn TRITONBACKEND_ResponseFactoryNew(factory: Out<*mut ResponseFactory>, request: &Request) {
         let ticket = Arc::clone(&request.ticket);
         ticket.has_factory();
         factory.give(ResponseFactory(ticket));
     }
 
-    /// Deletes a factory.
-    fn TRITONBACKEND_ResponseFactoryDelete(factory: Option<Box<ResponseFactory>>) {
-        drop(factory);
-    }
+    "response" delete TRITONBACKEND_ResponseFactoryDelete(ResponseFactory);
 
     /// Ends a request without a further response, if the flags say so.
-    fn TRITONBACKEND_ResponseFactorySendFlags(factory: &ResponseFactory, send_flags: u32) {
-        let ticket = &factory.0;
+    "response" fn TRITONBACKEND_ResponseFactorySendFlags(factory: &ResponseFactory, send_flags: u32) {
         if send_flags & FINAL != 0 {
-            ticket.answer(Answer::end());
+            factory.0.answer(Answer::end());
         }
     }
 
-    /// Whether the client has cancelled the request of a factory.
-    fn TRITONBACKEND_ResponseFactoryIsCancelled(factory: &ResponseFactory, is_cancelled: Out<bool>) {
-        is_cancelled.put(factory.0.is_cancelled());
-    }
+    "stream" get TRITONBACKEND_ResponseFactoryIsCancelled(factory: &ResponseFactory) -> bool = factory.0.is_cancelled();
 
-    /// A response of a request; the caller sends or deletes it.
-    fn TRITONBACKEND_ResponseNew(response: Out<*mut Response>, request: &Request) {
-        response.put(Response::new(&request.ticket));
-    }
+    /// The library sends or deletes it.
+    "response" fn TRITONBACKEND_ResponseNew(response: Out<*mut Response>, request: &Request) =>
+        response.give(Response::new(&request.ticket));
 
-    /// A response of a factory's request; the caller sends or deletes it.
-    fn TRITONBACKEND_ResponseNewFromFactory(response: Out<*mut Response>, factory: &ResponseFactory) {
-        response.put(Response::new(&factory.0));
-    }
+    /// The library sends or deletes it.
+    "response" fn TRITONBACKEND_ResponseNewFromFactory(response: Out<*mut Response>, factory: &ResponseFactory) =>
+        response.give(Response::new(&factory.0));
 
-    /// Deletes a response that was not sent.
-    fn TRITONBACKEND_ResponseDelete(response: Option<Box<Response>>) {
-        drop(response);
-    }
+    "response" delete TRITONBACKEND_ResponseDelete(Response);
 
-    /// Sets a parameter of a response; one of the same name is replaced.
-    fn TRITONBACKEND_ResponseSetStringParameter(response: &mut Response, name: String, value: String) {
-        let value = Parameter::String(Name::from(value.as_str()));
-        response.parameter(name, value);
-    }
-
-    /// Sets a parameter of a response; one of the same name is replaced.
-    fn TRITONBACKEND_ResponseSetIntParameter(response: &mut Response, name: String, value: i64) {
-        response.parameter(name, Parameter::Int(value));
-    }
-
-    /// Sets a parameter of a response; one of the same name is replaced.
-    fn TRITONBACKEND_ResponseSetBoolParameter(response: &mut Response, name: String, value: bool) {
-        response.parameter(name, Parameter::Bool(value));
-    }
-
-    /// Sets a parameter of a response; one of the same name is replaced.
-    fn TRITONBACKEND_ResponseSetDoubleParameter(response: &mut Response, name: String, value: f64) {
-        response.parameter(name, Parameter::Double(value));
-    }
+    "response" fn TRITONBACKEND_ResponseSetStringParameter(response: &mut Response, name: String, value: String) =>
+        response.parameter(&name, Parameter::String(Name::from(value.as_str())));
+    "response" fn TRITONBACKEND_ResponseSetIntParameter(response: &mut Response, name: String, value: i64) =>
+        response.parameter(&name, Parameter::Int(value));
+    "response" fn TRITONBACKEND_ResponseSetBoolParameter(response: &mut Response, name: String, value: bool) =>
+        response.parameter(&name, Parameter::Bool(value));
+    "response" fn TRITONBACKEND_ResponseSetDoubleParameter(response: &mut Response, name: String, value: f64) =>
+        response.parameter(&name, Parameter::Double(value));
 
     /// Adds an output, which the response owns.
-    fn TRITONBACKEND_ResponseOutput(
+    "response" fn TRITONBACKEND_ResponseOutput(
         response: &mut Response,
         output: Out<*mut Output>,
         name: String,
         datatype: u32,
-        shape: *const i64,
-        dims_count: u32,
+        shape: Items<i64>,
+        dims_count: Count<u32>,
     ) {
         let model = &response.ticket.instance.model;
         if !model.signature().outputs.iter().any(|known| known.to_bytes() == name.as_bytes()) {
@@ -153,16 +126,15 @@ exports! {
             let model = model.name();
             return Err(Error::invalid(format!("unexpected inference output '{name}' for model '{model}'")));
         }
-        // SAFETY: null, or so many dims.
-        let dims = unsafe { dims(shape, dims_count) };
-        let mut new = Box::new(Output::new(&response.ticket.instance, &name, datatype, dims));
+        let shape = shape.of(dims_count).to_vec();
+        let mut new = Box::new(Output::new(&response.ticket.instance, &name, datatype, shape));
         // A box does not move what it holds.
         output.put(&raw mut *new);
         response.outputs.push(new);
     }
 
     /// Allocates the buffer of an output, in memory of the host whatever was wished for. The output owns it.
-    fn TRITONBACKEND_OutputBuffer(
+    "response" fn TRITONBACKEND_OutputBuffer(
         output: &mut Output,
         buffer: Out<*mut c_void>,
         buffer_byte_size: u64,
@@ -174,55 +146,42 @@ exports! {
             let text = format!("allocated buffer for output '{}' already exists", output.name());
             return Err(Error::already_exists(text));
         }
-        let pointer = output.allocate(buffer_byte_size)?;
-        buffer.put(pointer.cast());
+        buffer.put(output.allocate(buffer_byte_size, &[])?.cast());
         memory_type.put(CPU);
         memory_type_id.put(0);
     }
 
-    /// Attributes of the buffer of an output, which owns them.
-    fn TRITONBACKEND_OutputBufferAttributes(output: &Output, buffer_attributes: Out<*const BufferAttributes>) {
-        buffer_attributes.put(output.attributes());
-    }
+    "response" get TRITONBACKEND_OutputBufferAttributes(of: &Output) -> Lent<BufferAttributes> = of.attributes();
 
-    /// Sends a response, or the error in its place, which stays the caller's. The response is gone afterwards.
-    fn TRITONBACKEND_ResponseSend(response: Box<Response>, send_flags: u32, error: Option<&ServerError>) {
+    /// Sends a response, or the error in its place, which stays the library's.
+    "response" fn TRITONBACKEND_ResponseSend(response: Box<Response>, send_flags: u32, error: Option<&ServerError>) {
         let (ticket, answer) = response.answer(send_flags, error.map(ServerError::error));
         ticket.answer(answer);
     }
 
-    /// An output of a response by its index. Name and shape are owned by it.
-    fn TRITONBACKEND_InferenceResponseOutput(
+    "response" fn TRITONBACKEND_InferenceResponseOutput(
         response: &mut Response,
         index: u32,
-        name: Out<*const c_char>,
+        name: Out<Lent<c_char>>,
         datatype: Out<u32>,
-        shape: Out<*const i64>,
+        shape: Out<Lent<i64>>,
         dim_count: Out<u64>,
     ) {
-        let outputs = &response.outputs;
-        let output = outputs.get(index as usize).ok_or_else(|| {
-            Error::invalid(format!("out of bounds index {index}: response has {} outputs", outputs.len()))
-        })?;
+        let output = at(&response.outputs, index, "response has", "outputs")?;
         name.put(output.c_name().as_ptr());
-        datatype.put(output.datatype());
-        shape.put(output.shape().as_ptr());
-        dim_count.put(output.shape().len() as u64);
+        output.put_type(&datatype, &shape, &dim_count);
     }
 
-    /// An output of a response by its name. The shape is owned by it.
-    fn TRITONBACKEND_InferenceResponseOutputByName(
+    "response" fn TRITONBACKEND_InferenceResponseOutputByName(
         response: &mut Response,
         name: String,
         datatype: Out<u32>,
-        shape: Out<*const i64>,
+        shape: Out<Lent<i64>>,
         dim_count: Out<u64>,
     ) {
         let output = response.outputs.iter().find(|output| output.name() == name);
         let output = output.ok_or_else(|| Error::not_found(format!("Output name {name}not found.")))?;
-        datatype.put(output.datatype());
-        shape.put(output.shape().as_ptr());
-        dim_count.put(output.shape().len() as u64);
+        output.put_type(&datatype, &shape, &dim_count);
     }
 }
 

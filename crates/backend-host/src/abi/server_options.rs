@@ -2,7 +2,9 @@
 
 use super::exports::{Out, exports, objects};
 use crate::embed::ServerOptions;
-use protocol::json::Value;
+use crate::json;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use tensor::{Error, Result};
 
@@ -17,10 +19,7 @@ objects! {
 macro_rules! values {
     ($($name:ident, $type:ty, $option:literal;)*) => {
         exports! { $(
-            /// Sets an option.
-            fn $name(options: &mut ServerOptions, value: $type) {
-                options.set($option, value);
-            }
+            "embedding/options" fn $name(options: &mut ServerOptions, value: $type) => options.set($option, value);
         )* }
     };
 }
@@ -58,43 +57,33 @@ fn named(names: &[&'static str], number: u32, what: &str) -> Result<&'static str
 }
 
 exports! {
-    /// Options with their defaults.
-    fn TRITONSERVER_ServerOptionsNew(options: Out<*mut ServerOptions>) {
+    "control" fn TRITONSERVER_ServerOptionsNew(options: Out<*mut ServerOptions>) =>
         options.give(ServerOptions::default());
-    }
 
-    /// Deletes options. A server that was made with them keeps its own.
-    fn TRITONSERVER_ServerOptionsDelete(options: Option<Box<ServerOptions>>) {
-        drop(options);
-    }
+    /// A server that was made with the options keeps its own.
+    "control" delete TRITONSERVER_ServerOptionsDelete(ServerOptions);
 
-    /// Adds a repository.
-    fn TRITONSERVER_ServerOptionsSetModelRepositoryPath(options: &mut ServerOptions, model_repository_path: String) {
-        options.add("model-repository", model_repository_path);
-    }
+    "embedding/infer" fn TRITONSERVER_ServerOptionsSetModelRepositoryPath(options: &mut ServerOptions, path: String) =>
+        options.add("model-repository", path);
 
     /// Sets which models load when: 0 all at the start, 1 also with polls, 2 those that are named.
-    fn TRITONSERVER_ServerOptionsSetModelControlMode(options: &mut ServerOptions, mode: u32) {
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetModelControlMode(options: &mut ServerOptions, mode: u32) =>
         options.set("model-control-mode", named(&["none", "poll", "explicit"], mode, "control mode")?);
-    }
 
     /// Adds a model that loads at the start.
-    fn TRITONSERVER_ServerOptionsSetStartupModel(options: &mut ServerOptions, model_name: String) {
-        options.add("load-model", model_name);
-    }
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetStartupModel(options: &mut ServerOptions, model: String) =>
+        options.add("load-model", model);
 
     /// Sets whether configurations are taken as they are.
-    fn TRITONSERVER_ServerOptionsSetStrictModelConfig(options: &mut ServerOptions, strict: bool) {
+    "embedding/infer" fn TRITONSERVER_ServerOptionsSetStrictModelConfig(options: &mut ServerOptions, strict: bool) =>
         options.is_strict = strict;
-    }
 
     /// Sets the rate limiter: 0 off, 1 by the count of executions.
-    fn TRITONSERVER_ServerOptionsSetRateLimiterMode(options: &mut ServerOptions, mode: u32) {
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetRateLimiterMode(options: &mut ServerOptions, mode: u32) =>
         options.set("rate-limit", named(&["off", "execution_count"], mode, "rate limit mode")?);
-    }
 
     /// Adds a resource of the rate limiter; device -1 is each.
-    fn TRITONSERVER_ServerOptionsAddRateLimiterResource(
+    "embedding/options" fn TRITONSERVER_ServerOptionsAddRateLimiterResource(
         options: &mut ServerOptions,
         resource_name: String,
         resource_count: usize,
@@ -104,49 +93,47 @@ exports! {
         options.add("rate-limit-resource", format!("{resource_name}:{resource_count}{device}"));
     }
 
-    /// Sets the size of the pool of a GPU's memory.
-    fn TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(options: &mut ServerOptions, gpu_device: c_int, size: u64) {
-        options.add("cuda-memory-pool-byte-size", format!("{gpu_device}:{size}"));
-    }
-
-    /// Sets the size of the virtual addresses of a GPU.
-    fn TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(
         options: &mut ServerOptions,
         gpu_device: c_int,
-        cuda_virtual_address_size: usize,
-    ) {
-        options.add("cuda-virtual-address-size", format!("{gpu_device}:{cuda_virtual_address_size}"));
-    }
+        size: u64,
+    ) => options.add("cuda-memory-pool-byte-size", format!("{gpu_device}:{size}"));
+
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(
+        options: &mut ServerOptions,
+        gpu_device: c_int,
+        size: usize,
+    ) => options.add("cuda-virtual-address-size", format!("{gpu_device}:{size}"));
 
     /// Sets the size of the cache `local`; 0 is none.
-    fn TRITONSERVER_ServerOptionsSetResponseCacheByteSize(options: &mut ServerOptions, size: u64) {
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetResponseCacheByteSize(options: &mut ServerOptions, size: u64) {
         if size > 0 {
             options.add("cache-config", format!("local,size={size}"));
         }
     }
 
     /// Sets the settings of a cache, a JSON object of texts.
-    fn TRITONSERVER_ServerOptionsSetCacheConfig(options: &mut ServerOptions, cache_name: String, config_json: String) {
-        for (key, value) in Value::parse(config_json.as_bytes())?.members()? {
-            let key = String::from_utf8_lossy(&key.decode()).into_owned();
-            // Numbers as they are written.
-            let value = value.as_string().unwrap_or_else(|_| String::from_utf8_lossy(value.text()).into_owned());
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetCacheConfig(
+        options: &mut ServerOptions,
+        cache_name: String,
+        config_json: String,
+    ) {
+        for (key, value) in json::read::<BTreeMap<String, Value>>(&config_json)? {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             options.add("cache-config", format!("{cache_name},{key}={value}"));
         }
     }
 
     /// Sets how long a stop waits for requests in progress, in seconds.
-    fn TRITONSERVER_ServerOptionsSetExitTimeout(options: &mut ServerOptions, timeout: u32) {
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetExitTimeout(options: &mut ServerOptions, timeout: u32) =>
         options.set_exit_timeout(timeout);
-    }
 
     /// Sets the form of the lines of the log: 0 is Triton's, 1 has ISO 8601 times.
-    fn TRITONSERVER_ServerOptionsSetLogFormat(options: &mut ServerOptions, format: u32) {
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetLogFormat(options: &mut ServerOptions, format: u32) =>
         options.set("log-format", named(&["default", "ISO8601"], format, "log format")?);
-    }
 
     /// Sets the share of a GPU's memory that models may use.
-    fn TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(
+    "embedding/options" fn TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(
         options: &mut ServerOptions,
         kind: u32,
         device_id: c_int,
@@ -170,10 +157,9 @@ exports! {
 macro_rules! settings {
     ($($function:ident, $option:literal;)*) => {
         exports! { $(
-            /// Adds a setting.
-            fn $function(options: &mut ServerOptions, name: String, setting: String, value: String) {
+            "embedding/options" fn $function(of: &mut ServerOptions, name: String, setting: String, value: String) {
                 let comma = if name.is_empty() { "" } else { "," };
-                options.add($option, format!("{name}{comma}{setting}={value}"));
+                of.add($option, format!("{name}{comma}{setting}={value}"));
             }
         )* }
     };

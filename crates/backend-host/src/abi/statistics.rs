@@ -2,7 +2,7 @@
 
 use super::attributes::BufferAttributes;
 use super::error::ServerError;
-use super::exports::{Out, exports, objects};
+use super::exports::{Lent, Out, exports, objects};
 use super::instance::Instance;
 use super::model::Model;
 use super::request::Request;
@@ -18,19 +18,18 @@ objects! {
 }
 
 exports! {
-    /// Memory of a model. Taken note of by nobody yet.
-    fn TRITONBACKEND_ModelReportMemoryUsage(_model: &Model, _usage: *const *const BufferAttributes, _usage_size: u32) {}
+    /// Accepts the memory of a model; nothing uses it yet.
+    "model" fn TRITONBACKEND_ModelReportMemoryUsage(_model: &Model, _usage: Lent<Lent<BufferAttributes>>, _size: u32) {}
 
-    /// Memory of an instance. Taken note of by nobody yet.
-    fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
+    /// Accepts the memory of an instance; nothing uses it yet.
+    "instance" fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
         _instance: &Instance,
-        _usage: *const *const BufferAttributes,
+        _usage: Lent<Lent<BufferAttributes>>,
         _usage_size: u32,
-    ) {
-    }
+    ) {}
 
     /// Times of a request, in nanoseconds of the steady clock.
-    fn TRITONBACKEND_ModelInstanceReportStatistics(
+    "stats" fn TRITONBACKEND_ModelInstanceReportStatistics(
         instance: &Instance,
         request: &Request,
         success: bool,
@@ -51,7 +50,7 @@ exports! {
     }
 
     /// Times of a batch, in nanoseconds of the steady clock.
-    fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
+    "stats" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
         instance: &Instance,
         batch_size: u64,
         exec_start_ns: u64,
@@ -83,67 +82,42 @@ pub(crate) struct ResponseStatistics {
 }
 
 exports! {
-    /// An object for the times of a response; the caller deletes it.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(response_statistics: Out<*mut ResponseStatistics>) {
-        response_statistics.give(ResponseStatistics::default());
-    }
+    "stats" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(statistics: Out<*mut ResponseStatistics>) =>
+        statistics.give(ResponseStatistics::default());
 
-    /// Deletes it.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(response_statistics: Option<Box<ResponseStatistics>>) {
-        drop(response_statistics);
-    }
+    "stats" delete TRITONBACKEND_ModelInstanceResponseStatisticsDelete(ResponseStatistics);
 
-    /// Sets the instance.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
-        response_statistics: &mut ResponseStatistics,
+    "stats" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
+        statistics: &mut ResponseStatistics,
         model_instance: Option<&Instance>,
-    ) {
-        response_statistics.instance = model_instance.map(|instance| Arc::clone(&instance.link));
-    }
+    ) => statistics.instance = model_instance.map(|instance| Arc::clone(&instance.link));
 
-    /// Sets the factory.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
-        response_statistics: &mut ResponseStatistics,
+    "stats" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
+        statistics: &mut ResponseStatistics,
         response_factory: Option<&ResponseFactory>,
-    ) {
-        response_statistics.ticket = response_factory.map(|factory| Arc::clone(&factory.0));
-    }
+    ) => statistics.ticket = response_factory.map(|factory| Arc::clone(&factory.0));
 
-    /// Sets when the work for the response began.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
-        response_statistics: &mut ResponseStatistics,
+    "stats" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
+        statistics: &mut ResponseStatistics,
         response_start: u64,
-    ) {
-        response_statistics.response_start = response_start;
-    }
+    ) => statistics.response_start = response_start;
 
-    /// Sets when its outputs were begun.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
-        response_statistics: &mut ResponseStatistics,
+    "stats" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
+        statistics: &mut ResponseStatistics,
         compute_output_start: u64,
-    ) {
-        response_statistics.compute_output_start = compute_output_start;
-    }
+    ) => statistics.compute_output_start = compute_output_start;
 
-    /// Sets when it was ready.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
-        response_statistics: &mut ResponseStatistics,
+    "stats" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
+        statistics: &mut ResponseStatistics,
         response_end: u64,
-    ) {
-        response_statistics.response_end = response_end;
-    }
+    ) => statistics.response_end = response_end;
 
-    /// Sets that it failed.
-    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
-        response_statistics: &mut ResponseStatistics,
+    "stats" fn TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
+        statistics: &mut ResponseStatistics,
         error: Option<&ServerError>,
-    ) {
-        response_statistics.error = error.map(ServerError::error);
-    }
+    ) => statistics.error = error.map(ServerError::error);
 
-    /// Reports the times of a response.
-    fn TRITONBACKEND_ModelInstanceReportResponseStatistics(response_statistics: &mut ResponseStatistics) {
-        let statistics = response_statistics;
+    "stats" fn TRITONBACKEND_ModelInstanceReportResponseStatistics(statistics: &ResponseStatistics) {
         let (Some(link), Some(ticket)) = (&statistics.instance, &statistics.ticket) else {
             return Err(Error::invalid("response statistics have no model instance, or no response factory"));
         };

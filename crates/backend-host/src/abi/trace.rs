@@ -4,7 +4,7 @@
 //! protocol has no frame for them.
 
 use super::c_text;
-use super::exports::{Cleared, Out, exports, objects};
+use super::exports::{Cleared, Lent, exports, objects};
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -43,76 +43,42 @@ objects! {
 }
 
 exports! {
-    /// The number of a trace.
-    fn TRITONSERVER_InferenceTraceId(trace: &InferenceTrace, id: Out<u64>) {
-        id.put(trace.id);
-    }
-
-    /// The number of its parent, 0 without one.
-    fn TRITONSERVER_InferenceTraceParentId(trace: &InferenceTrace, parent_id: Out<u64>) {
-        parent_id.put(trace.parent);
-    }
-
-    /// The name of the model, which belongs to the trace.
-    fn TRITONSERVER_InferenceTraceModelName(trace: &InferenceTrace, model_name: Out<*const c_char>) {
-        model_name.put(trace.model.as_ptr());
-    }
-
-    /// The version of the model.
-    fn TRITONSERVER_InferenceTraceModelVersion(trace: &InferenceTrace, model_version: Out<i64>) {
-        model_version.put(trace.version);
-    }
-
-    /// The id of the request, which belongs to the trace.
-    fn TRITONSERVER_InferenceTraceRequestId(trace: &InferenceTrace, request_id: Out<*const c_char>) {
-        request_id.put(trace.request.as_ptr());
-    }
-
-    /// The context as JSON, or "", which belongs to the trace.
-    fn TRITONSERVER_InferenceTraceContext(trace: &InferenceTrace, trace_context: Out<*const c_char>) {
-        trace_context.put(trace.context.as_ptr());
-    }
+    "trace" get TRITONSERVER_InferenceTraceId(trace: &InferenceTrace) -> u64 = trace.id;
+    "trace" get TRITONSERVER_InferenceTraceParentId(trace: &InferenceTrace) -> u64 = trace.parent;
+    "trace" get TRITONSERVER_InferenceTraceModelName(trace: &InferenceTrace) -> Lent<c_char> = trace.model.as_ptr();
+    "trace" get TRITONSERVER_InferenceTraceModelVersion(trace: &InferenceTrace) -> i64 = trace.version;
+    "trace" get TRITONSERVER_InferenceTraceRequestId(trace: &InferenceTrace) -> Lent<c_char> = trace.request.as_ptr();
+    "trace" get TRITONSERVER_InferenceTraceContext(trace: &InferenceTrace) -> Lent<c_char> = trace.context.as_ptr();
 
     /// Accepts an activity; it is not recorded.
-    fn TRITONSERVER_InferenceTraceReportActivity(
-        _trace: &InferenceTrace,
-        _timestamp: u64,
-        _activity_name: *const c_char,
-    ) {
-    }
+    "trace" fn TRITONSERVER_InferenceTraceReportActivity(_trace: &InferenceTrace, _at: u64, _name: Lent<c_char>) {}
 
-    /// A new trace for a call that is made for a traced request.
-    fn TRITONSERVER_InferenceTraceSpawnChildTrace(trace: &InferenceTrace, child_trace: Cleared<*mut InferenceTrace>) {
-        child_trace.put(Box::into_raw(trace.child()));
-    }
+    "trace" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
+        trace: &InferenceTrace,
+        child_trace: Cleared<*mut InferenceTrace>,
+    ) => child_trace.put(Box::into_raw(trace.child()));
 
-    /// Deletes a trace that the library owns.
-    fn TRITONSERVER_InferenceTraceDelete(trace: Option<Box<InferenceTrace>>) {
-        drop(trace);
-    }
+    "trace" delete TRITONSERVER_InferenceTraceDelete(InferenceTrace);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
-    use std::ptr::null_mut;
+    use crate::abi::exports::library::{pass, text_at, to};
+    use std::ptr::{null, null_mut};
 
     #[test]
     fn a_child_names_its_parent_and_has_its_context() {
         let trace = InferenceTrace::new("m", 3, "r", r#"{"traceparent":"x"}"#);
-        let (mut child, mut parent, mut id, mut context) = (null_mut(), 0, 0, std::ptr::null());
-        // SAFETY: our own variables, and traces that live.
-        unsafe {
-            assert!(TRITONSERVER_InferenceTraceSpawnChildTrace(&raw const *trace, &raw mut child).is_null());
-            TRITONSERVER_InferenceTraceParentId(child, &raw mut parent);
-            TRITONSERVER_InferenceTraceId(child, &raw mut id);
-            TRITONSERVER_InferenceTraceContext(child, &raw mut context);
-            assert_eq!((trace.parent, parent), (0, trace.id));
-            assert_ne!(id, trace.id);
-            assert_eq!(CStr::from_ptr(context), c"{\"traceparent\":\"x\"}");
-            assert!(TRITONSERVER_InferenceTraceReportActivity(child, 1, c"A".as_ptr()).is_null());
-            assert!(TRITONSERVER_InferenceTraceDelete(child).is_null());
-        }
+        let (mut child, mut parent, mut id, mut context) = (null_mut(), 0, 0, null());
+        assert!(TRITONSERVER_InferenceTraceSpawnChildTrace(pass(&raw const *trace), to(&mut child)).is_null());
+        TRITONSERVER_InferenceTraceParentId(pass(child), to(&mut parent));
+        TRITONSERVER_InferenceTraceId(pass(child), to(&mut id));
+        TRITONSERVER_InferenceTraceContext(pass(child), to(&mut context));
+        assert_eq!((trace.parent, parent), (0, trace.id));
+        assert_ne!(id, trace.id);
+        assert_eq!(text_at(context), "{\"traceparent\":\"x\"}");
+        assert!(TRITONSERVER_InferenceTraceReportActivity(pass(child), 1, c"A".as_ptr()).is_null());
+        assert!(TRITONSERVER_InferenceTraceDelete(pass(child)).is_null());
     }
 }

@@ -1,41 +1,25 @@
 //! Values that libraries pass and get.
 
-#![allow(unsafe_code)] // pointers of a C API
+use std::ffi::CString;
+use tensor::{Error, Result};
 
-use std::ffi::{CStr, CString, c_char};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// Runs the body of an exported function without an error; a panic gives the default.
-pub(crate) fn value<T: Default>(body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_default()
-}
-
-/// A text that the caller passed; "" for null. Bytes that are not UTF-8 are replaced.
-///
-/// # Safety
-/// `text` is null or NUL-terminated.
-pub(crate) unsafe fn text(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// A text for the caller. It ends at its first NUL.
+/// A text for a library. It ends at its first NUL.
 pub(crate) fn c_text(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(text.get(..end).unwrap_or_default()).unwrap_or_default()
 }
 
-/// A shape that the caller passed.
-///
-/// # Safety
-/// `shape` has `count` elements, or is null.
-pub(crate) unsafe fn dims(shape: *const i64, count: u32) -> Vec<i64> {
-    if shape.is_null() {
-        return Vec::new();
+/// Rejects a version of the JSON of configurations that there is not.
+pub(crate) fn check_config_version(version: u32) -> Result<()> {
+    if version == 1 {
+        return Ok(());
     }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(shape, count as usize) }.to_vec()
+    Err(Error::invalid(format!("model configuration version {version} not supported, supported versions are: 1")))
+}
+
+/// An item by its index; `owner` and `what` say in the error what has how many.
+pub(crate) fn at<'a, T>(items: &'a [T], index: u32, owner: &str, what: &str) -> Result<&'a T> {
+    items
+        .get(index as usize)
+        .ok_or_else(|| Error::invalid(format!("out of bounds index {index}: {owner} {} {what}", items.len())))
 }

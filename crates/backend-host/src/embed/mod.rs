@@ -11,14 +11,15 @@ mod program;
 
 pub(crate) use options::ServerOptions;
 
-use crate::connection::{self, Descriptors};
+use crate::connection::{self, Descriptors, Received};
 use crate::described::Descriptions;
+use crate::json::{self, JsonError};
 use crate::link::Link;
 use crate::models::Role;
-use crate::receive::{self, Handed, Incoming};
+use crate::receive::{self, Incoming};
 use parking_lot::Mutex;
 use process::ServerProcess;
-use protocol::json::Value;
+use serde_json::json;
 use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -28,7 +29,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
-use tensor::{Code, Error, Result};
+use tensor::{Error, Result};
 
 /// Time for code of models to finalize, and for the process to end, after the exit timeout.
 const END_TIME: Duration = Duration::from_secs(15);
@@ -85,20 +86,20 @@ impl EmbeddedServer {
         let process = ServerProcess::new(&program::start(&options.arguments(), theirs.as_fd())?).map_err(failed)?;
         drop(theirs);
         let mut incoming = Incoming::new(control.try_clone().map_err(failed)?);
-        let descriptors = match connected(&mut incoming) {
-            Ok(Connected::Yes(descriptors)) => descriptors,
-            Ok(Connected::No(text)) => {
+        let descriptors = match Descriptors::receive(&mut incoming) {
+            Ok(Received::Connection(descriptors)) => descriptors,
+            Ok(Received::Text(text)) => {
                 process.wait(END_TIME);
                 return Err(failure(&text));
             }
-            Err(_) => {
+            Ok(Received::End) | Err(_) => {
                 process.kill();
                 let ended = process.reap().map_or_else(String::new, |how| format!(" ({how})"));
                 let text = "the server ended before it was ready; its log has the reason";
                 return Err(Error::internal(format!("{text}{ended}")));
             }
         };
-        let link = connection::serve(descriptors, |_, _| Ok((Role::Program, String::new()))).map_err(failed)?;
+        let link = connection::serve(descriptors, |_, _| Ok((Role::Program, json!({})))).map_err(failed)?;
         let server = Arc::new(Self {
             link,
             control,
@@ -158,34 +159,10 @@ impl EmbeddedServer {
     }
 }
 
-/// First message of the server over its control socket.
-enum Connected {
-    Yes(Descriptors),
-    /// JSON with the error.
-    No(String),
-}
-
-fn connected(control: &mut Incoming) -> std::io::Result<Connected> {
-    let mut all = Vec::new();
-    for number in 0..Descriptors::COUNT {
-        match control.handed_or_text(number)? {
-            Handed::Descriptor(descriptor) => all.push(descriptor),
-            Handed::Text(text) => return Ok(Connected::No(text)),
-            Handed::End => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-    Descriptors::of(all).map(Connected::Yes).ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
-}
-
 /// The error of a server that did not start.
 fn failure(json: &str) -> Error {
-    let read = || {
-        let value = Value::parse(json.as_bytes())?;
-        let code = value.member("code")?.as_string()?;
-        let code = Code::ALL.into_iter().find(|known| known.constant() == code).unwrap_or(Code::Internal);
-        Ok(Error::new(code, value.member("message")?.as_string()?))
-    };
-    read().unwrap_or_else(|_: Error| Error::internal("the server ended before it was ready; its log has the reason"))
+    let none = |_| Error::internal("the server ended before it was ready; its log has the reason");
+    json::read::<JsonError>(json).map_or_else(none, Error::from)
 }
 
 #[cfg(test)]

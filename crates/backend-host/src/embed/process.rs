@@ -1,12 +1,13 @@
 //! The process of a server that a program embeds. The program may reap its children itself, so it is named by a pidfd.
 
-#![allow(unsafe_code)] // pidfd
-
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A server's process. Killed and waited for when this is dropped.
 pub(super) struct ServerProcess {
@@ -18,63 +19,36 @@ impl ServerProcess {
     /// # Errors
     /// The system has no pidfds, or no descriptors left. The process is not waited for.
     pub(super) fn new(child: &Child) -> io::Result<Self> {
-        // SAFETY: numbers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(child.id()), 0) };
-        let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: a descriptor that the kernel just gave us.
-        Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Self { pidfd: pidfd_open(Pid::from_child(child), PidfdFlags::empty())? })
     }
 
     /// Waits at most `longest` for its end. Returns false if it still runs.
     pub(super) fn wait(&self, longest: Duration) -> bool {
-        let mut waits = libc::pollfd { fd: self.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let until = std::time::Instant::now() + longest;
+        let until = Instant::now() + longest;
         loop {
-            let left = until.saturating_duration_since(std::time::Instant::now());
-            let ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
-            // SAFETY: one entry, ours.
-            let ready = unsafe { libc::poll(&raw mut waits, 1, ms) };
-            if ready > 0 {
-                return true;
-            }
+            let left = until.saturating_duration_since(Instant::now());
+            let mut waits = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let ready = poll(&mut waits, Timespec::try_from(left).ok().as_ref());
             // A signal of the program may interrupt the call.
-            if ready == 0 && left.is_zero() {
-                return false;
+            match ready {
+                Ok(0) if left.is_zero() => return false,
+                Ok(0) | Err(_) => {}
+                Ok(_) => return true,
             }
         }
     }
 
     pub(super) fn kill(&self) {
-        // SAFETY: numbers, and a null pointer for no details.
-        unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                libc::c_long::from(self.pidfd.as_raw_fd()),
-                libc::c_long::from(libc::SIGKILL),
-                std::ptr::null::<libc::c_void>(),
-                0,
-            );
-        }
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
     /// Returns how the process ended, which it has; `None` if the program has reaped it.
     pub(super) fn reap(&self) -> Option<ExitStatus> {
-        // SAFETY: a structure of numbers.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let fd = self.pidfd.as_raw_fd().cast_unsigned();
-        loop {
-            // SAFETY: a descriptor of ours, and room for the answer.
-            if unsafe { libc::waitid(libc::P_PIDFD, fd, &raw mut info, libc::WEXITED) } == 0 {
-                break;
-            }
-            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return None;
-            }
-        }
-        // SAFETY: the call has filled in the status.
-        let status = unsafe { info.si_status() };
+        let waits = || waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        let status = retry_on_intr(waits).ok()??;
         // The form of `wait`: the code of an exit is in the second byte, a signal in the first.
-        Some(ExitStatus::from_raw(if info.si_code == libc::CLD_EXITED { status << 8 } else { status }))
+        let code = status.exit_status().map(|code| code << 8);
+        Some(ExitStatus::from_raw(code.or(status.terminating_signal())?))
     }
 }
 

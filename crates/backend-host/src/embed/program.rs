@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // dladdr, and what runs between fork and exec
 
 use std::ffi::{CStr, OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,14 +76,8 @@ pub(super) fn start(options: &[String], socket: BorrowedFd<'_>) -> Result<Child>
         command.env(port, "false");
     }
     // Above the numbers that the server's own descriptors get, which the program may have closed.
-    // SAFETY: numbers.
-    let above = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FD + 1) };
-    if above < 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(Error::internal(format!("no server can be started: {error}")));
-    }
-    // SAFETY: a descriptor that the kernel just gave us.
-    let above = unsafe { OwnedFd::from_raw_fd(above) };
+    let above = rustix::io::fcntl_dupfd_cloexec(socket, FD + 1);
+    let above = above.map_err(|error| Error::internal(format!("no server can be started: {error}")))?;
     let from = above.as_raw_fd();
     let inherit = move || {
         // SAFETY: system calls only, with descriptors of this process.
@@ -127,16 +121,14 @@ fn script_of(library: &Path, is_file: &dyn Fn(&Path) -> bool) -> Option<PathBuf>
 
 /// The file that this code was loaded from, without links.
 fn own_path() -> Option<PathBuf> {
-    // SAFETY: plain numbers and null pointers.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let code = own_path as fn() -> Option<PathBuf>;
-    // SAFETY: an address of this library, and room for the answer.
-    let found = unsafe { libc::dladdr(code as *const libc::c_void, &raw mut info) };
-    if found == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the loader's text, which lives as long as the library.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    // SAFETY: an address of this library, and room for the answer, which may be zero. The loader's text lives as long
+    // as the library.
+    let name = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        libc::dladdr(code as *const libc::c_void, &raw mut info);
+        info.dli_fname.as_ref().map(|name| CStr::from_ptr(name))
+    }?;
     std::fs::canonicalize(OsStr::from_bytes(name.to_bytes())).ok()
 }
 

@@ -43,11 +43,15 @@ thread_local! {
 pub(crate) const INTRA_SPINNING: &str = "session.intra_op.allow_spinning";
 pub(super) const INTER_SPINNING: &str = "session.inter_op.allow_spinning";
 
-/// Helpers of all sessions.
-static HELPERS: AtomicUsize = AtomicUsize::new(0);
+/// All sessions with helpers: they share the cores of the process.
+struct AllSessions {
+    helpers: AtomicUsize,
+    /// The runs in progress.
+    runs: Mutex<Runs>,
+}
 
-/// The runs in progress of all sessions with helpers.
-static RUNS: Mutex<Runs> = Mutex::new(Runs { count: 0, sessions: SmallVec::new_const() });
+static ALL: AllSessions =
+    AllSessions { helpers: AtomicUsize::new(0), runs: Mutex::new(Runs { count: 0, sessions: SmallVec::new_const() }) };
 
 struct Runs {
     count: usize,
@@ -63,7 +67,7 @@ impl Reserved {
     pub(super) fn new() -> Option<Self> {
         let helpers = cores() - 1;
         let fits = |used: usize| used.checked_add(helpers).filter(|&sum| helpers > 0 && sum <= HELPERS_MAX);
-        let reserved = HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        let reserved = ALL.helpers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         reserved.ok().map(|_| Self(helpers))
     }
 
@@ -75,7 +79,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        HELPERS.fetch_sub(self.0, Ordering::Relaxed);
+        ALL.helpers.fetch_sub(self.0, Ordering::Relaxed);
     }
 }
 
@@ -155,7 +159,7 @@ impl Helpers {
 
     /// Begins a run, which ends when the guard is dropped.
     pub(super) fn run(self: &Arc<Self>) -> Run<'_> {
-        let mut runs = RUNS.lock();
+        let mut runs = ALL.runs.lock();
         runs.count += 1;
         match runs.sessions.iter_mut().find(|(session, _)| Arc::ptr_eq(session, self)) {
             Some((_, count)) => *count += 1,
@@ -249,7 +253,7 @@ pub(super) struct Run<'h>(&'h Arc<Helpers>);
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        let mut runs = RUNS.lock();
+        let mut runs = ALL.runs.lock();
         runs.count -= 1;
         if let Some(at) = runs.sessions.iter().position(|(session, _)| Arc::ptr_eq(session, self.0))
             && let Some((_, count)) = runs.sessions.get_mut(at)

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use protocol::text::{TextFacts, TextToken};
 use protocol::{InputTensor, Signature};
 use smallvec::smallvec;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use tensor::{Data, DataType, Name, Result, Shape};
 use text::folder::Folder;
 use text::tokenizer::{Tokenizer, Tokens};
@@ -27,17 +27,15 @@ pub(super) struct TextCore {
 impl TextCore {
     /// Tokens as the inputs of a run. Types that are all 0, or that the graph does not take, are left out.
     pub(super) fn inputs(&self, tokens: &Tokens) -> PreparedText {
-        let tensor = |name: &'static Name, values: &[u32]| InputTensor {
-            name: name.clone(),
+        let tensor = |feed: Feed, values: &[u32]| InputTensor {
+            name: Name::from_static(feed.name()),
             datatype: Some(DataType::Int32),
             shape: Shape::from_slice(&[1, i64::try_from(values.len()).unwrap_or(i64::MAX)]),
             data: Data::Bytes(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Bytes>()),
         };
-        static NAMES: LazyLock<[Name; 2]> = LazyLock::new(|| [Feed::Ids, Feed::Types].map(|feed| feed.name().into()));
-        let [ids, types] = &*NAMES;
-        let mut inputs = smallvec![tensor(ids, &tokens.ids)];
+        let mut inputs = smallvec![tensor(Feed::Ids, &tokens.ids)];
         if self.takes_types && tokens.types.iter().any(|&kind| kind != 0) {
-            inputs.push(tensor(types, &tokens.types));
+            inputs.push(tensor(Feed::Types, &tokens.types));
         }
         PreparedText { inputs, tokens: u32::try_from(tokens.ids.len()).unwrap_or(u32::MAX) }
     }

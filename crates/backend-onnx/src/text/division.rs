@@ -204,6 +204,6 @@ mod tests {
         let tokens = AtomicU64::new(0);
         assert_eq!(count(&tokens, REQUEST_TOKENS_MAX, "m"), Ok(()));
         let more = count(&tokens, 1, "m").expect_err("one too many");
-        assert!(more.message().contains("more than 4000000 tokens for model 'm'"), "{more}");
+        assert!(more.message().contains("more than 4000000 tokens (the limit) for model 'm'"), "{more}");
     }
 }

@@ -46,7 +46,7 @@ impl Wishes {
             None => core.tokenizer.truncation_side(),
         };
         let tokens_max = match of(TOKENS_MAX).integer()? {
-            Some(wanted) if wanted < 1 => return Err(of(TOKENS_MAX).wrong("at least 1 is possible")),
+            Some(wanted) if wanted < 1 => return Err(of(TOKENS_MAX).wrong("it must be at least 1")),
             wanted => {
                 wanted.and_then(|n| u32::try_from(n).ok()).map_or(folder.tokens_max, |n| n.min(folder.tokens_max))
             }

@@ -100,8 +100,13 @@ fn labels(value: Value<'_>) -> Result<Labels> {
     value.members()?.map(label).collect()
 }
 
+/// Bounds of buckets. One that is no JSON number comes as its name, such as `inf`.
 fn buckets(value: Value<'_>) -> Result<Vec<f64>> {
-    value.elements()?.map(Value::as_f64).collect()
+    let bound = |bound: Value<'_>| {
+        let named = bound.is_string().then(|| bound.as_string()).transpose()?;
+        named.and_then(|name| name.parse().ok()).map_or_else(|| bound.as_f64(), Ok)
+    };
+    value.elements()?.map(bound).collect()
 }
 
 /// JSON of a double. NaN becomes null, and infinities become their names, because JSON has no numbers for them.

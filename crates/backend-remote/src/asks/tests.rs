@@ -370,7 +370,7 @@ fn a_runner_learns_what_it_would_call() {
 }
 
 #[test]
-fn b_py_10_a_rejected_call_gets_a_prefix_and_internal_and_a_failed_one_keeps_its_error() {
+fn b_py_10_a_rejected_call_gets_a_prefix_and_internal_a_failed_one_keeps_its_error() {
     let runner = runner();
     let reject_with = |error: Error| *runner.link.server.respond.lock() = Some(Box::new(|_, _| Err(error)));
     reject_with(Error::not_found("Request for unknown model: 'other' is not found"));
@@ -397,7 +397,7 @@ fn b_py_10_a_rejected_call_gets_a_prefix_and_internal_and_a_failed_one_keeps_its
 }
 
 #[test]
-fn b_py_12_responses_of_a_decoupled_call_keep_their_order_and_the_final_one_may_be_empty() {
+fn b_py_12_responses_of_a_decoupled_call_stay_in_order_and_the_final_may_be_empty() {
     let runner = runner();
     runner.start_call(CallRef { is_decoupled: true, ..call(1) });
     let (sent, answers) = runner.next_call();
@@ -600,7 +600,7 @@ fn b_py_20_metrics_are_made_changed_and_read() {
             .operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{"a":1},"buckets":[1]}"#)
             .contains("non-string")
     );
-    runner.operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{},"buckets":[1,2.5]}"#);
+    runner.operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{},"buckets":[1,"2.5"]}"#);
     change(6, MetricOperation::Observe, 2.0);
     let snapshot = runner.link.server.metrics.snapshot();
     let Some((_, MetricValue::Histogram(histogram))) = snapshot[0].series.first() else { panic!("{snapshot:?}") };

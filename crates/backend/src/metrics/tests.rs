@@ -218,7 +218,7 @@ fn b_py_20_a_metric_may_take_its_series_along() {
 }
 
 #[test]
-fn b_py_20_concurrent_updates_are_all_counted_while_families_are_created_and_deleted() {
+fn b_py_20_concurrent_updates_are_counted_while_families_come_and_go() {
     let metrics = CustomMetrics::new(true);
     const THREADS: usize = 4;
     const ROUNDS: usize = 2000;

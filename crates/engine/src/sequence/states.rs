@@ -11,7 +11,7 @@ use crate::data_file::{self, Want};
 use crate::limits::{STATE_BYTES_MAX, STATE_UNCHARGED_BYTES_MAX};
 use backend::{copy, gather};
 use memory::Budget;
-use memory::budget::{Account, Kind, SMALL_BYTES_MAX};
+use memory::budget::{Kind, SMALL_BYTES_MAX};
 use parking_lot::Mutex;
 use protocol::pb::inference::ModelSequenceBatching;
 use protocol::pb::inference::model_sequence_batching::initial_state::StateData;
@@ -20,7 +20,6 @@ use protocol::{InputSpec, InputTensor, OutputSpec, OutputTensor, Signature};
 use scheduler::sequence::SlotId;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::LazyLock;
 use tensor::strings::Strings;
 use tensor::{Base, Data, DataType, Error, Fault, Name, Result, Shape, element_count};
 
@@ -210,10 +209,10 @@ impl Spec {
             return Ok(Data::Bytes(data.to_vec()?.into()));
         }
         if data.len() <= SMALL_BYTES_MAX {
-            static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+            let account = Budget::global().common();
             // Not from the reserve for small buffers: requests use it briefly, but states as long as they live.
-            let charged = ACCOUNT.charge(Kind::Batch, false, data.len());
-            let charge = charged.inspect_err(|_| ACCOUNT.count_refusal())?;
+            let charged = account.charge(Kind::Batch, false, data.len());
+            let charge = charged.inspect_err(|_| account.count_refusal())?;
             return Ok(Data::Bytes(charge.hold(data.to_vec()?.into())));
         }
         let (mut slab, charge) = gather::batch_slab(data.len())?;

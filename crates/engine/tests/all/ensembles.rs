@@ -420,7 +420,7 @@ fn ensembles_that_became_too_deep_after_loading_return_an_error() {
         publish(&s.engine, &chain(line)).unwrap();
     }
     let error = call(&s.m, 1).error();
-    assert!(error.message().ends_with("ensembles lie inside one another more than 16 deep"), "{error}");
+    assert!(error.message().ends_with("ensembles contain one another more than 16 levels deep"), "{error}");
     s.settles();
 }
 

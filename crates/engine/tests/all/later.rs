@@ -245,7 +245,7 @@ fn a_batch_that_would_not_grow_is_prefetched_and_keeps_the_instance() {
 }
 
 #[test]
-fn requests_that_are_cancelled_in_a_batch_that_is_prefetched_leave_the_queue_one_by_one() {
+fn cancelled_requests_of_a_prefetched_batch_leave_the_queue_one_by_one() {
     let (model, out) = handing_out();
     let (engine, version) = model.at_once().model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
     let calls: Vec<_> = (0..4).map(|number| call(&version, number)).collect();

@@ -82,7 +82,7 @@ fn finish(mut out: Out) {
 }
 
 #[test]
-fn new_instances_run_waiting_requests_and_removed_ones_are_reported_after_their_batch() {
+fn new_instances_run_waiting_requests_removed_ones_are_reported_after_a_batch() {
     let mut served = Served::new(1);
     let calls: Vec<_> = (0..3).map(|n| call(&served.version, n)).collect();
     let first = served.batch();

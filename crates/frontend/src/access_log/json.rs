@@ -1,6 +1,8 @@
 //! JSON values on one line. Text of clients is escaped so that it can neither end the line nor control a terminal: both
 //! ranges of control characters, DEL and the two line separators of Unicode. Invalid UTF-8 becomes U+FFFD.
 
+use std::io::Write;
+
 /// Appends a quoted string of at most `most` bytes of `text`, and an ellipsis if `text` is longer.
 pub fn put_text(out: &mut Vec<u8>, text: &[u8], most: usize) {
     out.push(b'"');
@@ -48,16 +50,11 @@ fn put_char(out: &mut Vec<u8>, c: char) {
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' |
         // Unicode's Bidi_Control: they show text in another order than it has.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            out.extend_from_slice(b"\\u");
-            let code = u32::from(c);
-            (0..4).rev().for_each(|nibble| out.push(hex((code >> (4 * nibble)) & 15)));
+            // Writing to a vector does not fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
         }
         c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
     }
-}
-
-fn hex(nibble: u32) -> u8 {
-    b"0123456789abcdef".get(nibble as usize).copied().unwrap_or(b'0')
 }
 
 /// Appends a time as the quoted string `YYYY-MM-DDThh:mm:ss.uuuuuuZ`.

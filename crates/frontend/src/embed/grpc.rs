@@ -13,6 +13,7 @@ use crate::grpc::context::GrpcContext;
 use crate::grpc::message::PREFIX_BYTES;
 use crate::grpc::reply::FIXED;
 use crate::grpc::status::{PUSHBACK, Status, code};
+use crate::http::decode::percent_decode;
 use crate::limits::{
     EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, EMBEDDED_PIECE_BYTES_MAX, HEADER_LIST_BYTES_MAX,
     SEND_BUFFER_BYTES_MAX,
@@ -310,7 +311,7 @@ impl CallEnd {
             let value = String::from_utf8_lossy(&value).into_owned();
             match name.as_str() {
                 STATUS => end.code = value.parse().unwrap_or(end.code),
-                "grpc-message" => end.text = percent_decode(&value),
+                "grpc-message" => end.text = percent_decode(&value).into_owned(),
                 // The other server writes these itself.
                 "content-type" | "grpc-accept-encoding" | "grpc-encoding" => {}
                 _ => end.trailers.push((name, value)),
@@ -318,21 +319,6 @@ impl CallEnd {
         }
         end
     }
-}
-
-/// Decodes the percent-encoded text of a status.
-fn percent_decode(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
-        let byte = match (first, behind) {
-            (b'%', [a, b, ..]) => std::str::from_utf8(&[*a, *b]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok()),
-            _ => None,
-        };
-        out.push(byte.unwrap_or(*first));
-        rest = behind.get(if byte.is_some() { 2 } else { 0 }..).unwrap_or_default();
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::gate::Grant;
 use crate::http::context::HttpContext;
 use crate::http::events::{EventSource, Events};
 use crate::limits::{CONSOLE_SLOWEST_TICKS, CONSOLES_MAX};
-use crate::shared::{OpenConsole, Phase, Shared};
+use crate::shared::{Phase, Place, Shared};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -102,11 +102,11 @@ struct Live {
     step: Option<Step>,
     next: Instant,
     phase: watch::Receiver<Phase>,
-    _open: OpenConsole,
+    _open: Place,
 }
 
 impl Live {
-    fn new(context: &HttpContext, grant: Grant, may: May, open: OpenConsole) -> Self {
+    fn new(context: &HttpContext, grant: Grant, may: May, open: Place) -> Self {
         let state = ConsoleState {
             engine: context.engine.clone(),
             control: context.control.clone(),

@@ -4,32 +4,6 @@ use super::*;
 use crate::http::decode::query_value;
 use crate::limits::{EXPLANATIONS_MAX, HEAVY_BYTES_MIN};
 use engine::Change;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Answers that are computed or wait for a thread.
-static EXPLANATIONS: AtomicUsize = AtomicUsize::new(0);
-
-/// One of them.
-struct Explanation;
-
-impl Explanation {
-    fn begin() -> tensor::Result<Self> {
-        let more = |running: usize| Some(running + 1).filter(|running| *running <= EXPLANATIONS_MAX);
-        match EXPLANATIONS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Self),
-            Err(_) => Err(Error::unavailable(format!(
-                "{EXPLANATIONS_MAX} requests for explanations of models are being processed, which is the maximum; \
-                 try again later"
-            ))),
-        }
-    }
-}
-
-impl Drop for Explanation {
-    fn drop(&mut self) {
-        EXPLANATIONS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Sums and advice of a model. `?simulate=instances:2,delay_us:100` replays a change.
 pub struct ModelWhy;
@@ -44,7 +18,12 @@ impl Endpoint for ModelWhy {
         later(async move {
             let PathNames { model, version, .. } = exchange.names();
             let change = change?;
-            let explanation = Explanation::begin()?;
+            let explanation = exchange.context.shared.begin_explanation().ok_or_else(|| {
+                Error::unavailable(format!(
+                    "{EXPLANATIONS_MAX} requests for explanations of models are being processed, which is the maximum; \
+                     try again later"
+                ))
+            })?;
             let (engine, model, version) = (exchange.context.engine.clone(), model.to_owned(), version.to_owned());
             let work = move || {
                 let _explanation = explanation;

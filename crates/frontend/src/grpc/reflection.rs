@@ -16,7 +16,7 @@ use protocol::pb::reflection::{
 };
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 const NOT_FOUND: i32 = 5;
 
@@ -79,8 +79,8 @@ struct Index {
 
 impl Index {
     fn get() -> &'static Self {
-        static INDEX: OnceLock<Index> = OnceLock::new();
-        INDEX.get_or_init(|| Self::build(&Bytes::from_static(FILE_DESCRIPTOR_SET)))
+        static INDEX: LazyLock<Index> = LazyLock::new(|| Index::build(&Bytes::from_static(FILE_DESCRIPTOR_SET)));
+        &INDEX
     }
 
     fn build(set: &Bytes) -> Self {

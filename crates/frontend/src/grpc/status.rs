@@ -7,6 +7,7 @@ use crate::text::cut;
 use http2::Field;
 use memory::Short;
 use smallvec::SmallVec;
+use std::fmt::Write;
 use std::time::Duration;
 use tensor::{Error, Fault};
 
@@ -128,16 +129,11 @@ pub fn percent_encode(text: &str) -> String {
         if plain(b) {
             out.push(char::from(b));
         } else {
-            out.push('%');
-            out.push(hex(b >> 4));
-            out.push(hex(b & 15));
+            // Writing to a string does not fail.
+            let _ = write!(out, "%{b:02X}");
         }
     }
     out
-}
-
-fn hex(nibble: u8) -> char {
-    char::from(b"0123456789ABCDEF".get(usize::from(nibble)).copied().unwrap_or(b'0'))
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ mod tests {
     fn an_invalid_origin_is_rejected() {
         for wrong in ["https://a.example/", "a.example", "https://A.example", "https://", "null", "", "https://a b"] {
             let refused = Cors::new(&[wrong.to_owned()]).unwrap_err();
-            assert!(refused.message().starts_with(&format!("'{wrong}' is no origin")), "{}", refused.message());
+            assert!(refused.message().starts_with(&format!("'{wrong}' is not an origin")), "{}", refused.message());
         }
         assert!(Cors::new(&[]).unwrap().is_none());
     }

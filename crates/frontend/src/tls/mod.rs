@@ -14,6 +14,7 @@ pub use stream::Encrypted;
 use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD};
 use crate::offload;
 use crate::stray::{self, Strays};
+use crate::watched_file::FileWatcher;
 use arc_swap::ArcSwap;
 use machine::Machine;
 use options::TlsOptions;
@@ -22,10 +23,9 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tensor::{Error, Result};
+use tensor::Result;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -42,28 +42,15 @@ const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 52\r\nConnection: \
      close\r\n\r\n{\"error\":\"this port uses TLS: use https:// instead\"}";
 
-/// Counts of failed handshakes, in the order of [`REASONS`].
-static FAILED: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
 /// Reasons why a handshake can fail.
 pub const REASONS: [&str; 5] = ["timeout", "not_tls", "certificate", "busy", "other"];
-
-/// Failed handshakes since the start of the process, by reason.
-pub fn failed_handshakes() -> impl Iterator<Item = (&'static str, u64)> {
-    REASONS.iter().zip(&FAILED).map(|(reason, count)| (*reason, count.load(Ordering::Relaxed)))
-}
-
-fn count(reason: &str) {
-    if let Some(at) = REASONS.iter().position(|r| *r == reason)
-        && let Some(counter) = FAILED.get(at)
-    {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// TLS configuration of a listener.
 pub struct Tls {
     current: ArcSwap<ServerConfig>,
     speaks_http: bool,
+    /// Failed handshakes, in the order of [`REASONS`].
+    failed: [AtomicU64; REASONS.len()],
 }
 
 /// TLS configurations with their files.
@@ -72,8 +59,7 @@ type Watched = Vec<(Arc<Tls>, TlsFiles)>;
 /// Checks the files of all listeners for changes until it is dropped.
 pub struct Watcher {
     watched: Arc<Mutex<Watched>>,
-    stops: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: FileWatcher,
 }
 
 impl Tls {
@@ -83,7 +69,11 @@ impl Tls {
     /// INVALID_ARG with the file and its mistake.
     pub fn open(options: &TlsOptions, protocols: &[&[u8]], listener: &'static str) -> Result<(Arc<Self>, TlsFiles)> {
         let mut files = TlsFiles::new(options, protocols, listener)?;
-        let tls = Self { current: ArcSwap::new(files.config()?), speaks_http: listener != "grpc" };
+        let tls = Self {
+            current: ArcSwap::new(files.config()?),
+            speaks_http: listener != "grpc",
+            failed: Default::default(),
+        };
         Ok((Arc::new(tls), files))
     }
 
@@ -94,7 +84,10 @@ impl Tls {
             Ok(Err(reason)) => reason,
             Err(_) => "timeout",
         };
-        count(refused);
+        let at = REASONS.iter().position(|reason| *reason == refused);
+        if let Some(counter) = at.and_then(|at| self.failed.get(at)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
         None
     }
 
@@ -185,29 +178,32 @@ impl Watcher {
             return Ok(None);
         }
         let watched = Arc::new(Mutex::new(watched));
-        let stops = Arc::new(AtomicBool::new(false));
-        let (looked_at, stopped) = (watched.clone(), stops.clone());
-        let body = move || {
-            let mut warned: Option<Instant> = None;
-            while !stopped.load(Ordering::Acquire) {
-                for name in look(&looked_at, false) {
-                    log::info!("{name} was read again");
-                }
-                if warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
-                    looked_at.lock().iter().for_each(|(_, files)| files.warn());
-                    warned = Some(Instant::now());
-                }
-                std::thread::park_timeout(LOOK_INTERVAL);
+        let looked_at = watched.clone();
+        let mut warned: Option<Instant> = None;
+        let thread = FileWatcher::start("tls-files", LOOK_INTERVAL, move || {
+            for name in look(&looked_at, false) {
+                log::info!("{name} was read again");
             }
-        };
-        let thread = std::thread::Builder::new().name("tls-files".into()).spawn(body);
-        let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
-        Ok(Some(Self { watched, stops, thread: Some(thread) }))
+            if warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+                looked_at.lock().iter().for_each(|(_, files)| files.warn());
+                warned = Some(Instant::now());
+            }
+        })?;
+        Ok(Some(Self { watched, _thread: thread }))
     }
 
     /// Rereads all files now. Returns the certificate files that are now in use.
     pub fn reread(&self) -> Vec<String> {
         look(&self.watched, true)
+    }
+
+    /// Failed handshakes of all listeners, by reason.
+    pub fn failed_handshakes(&self) -> Vec<(&'static str, u64)> {
+        let watched = self.watched.lock();
+        let sum = |at: usize| {
+            watched.iter().filter_map(|(tls, _)| tls.failed.get(at)).map(|n| n.load(Ordering::Relaxed)).sum()
+        };
+        REASONS.iter().enumerate().map(|(at, reason)| (*reason, sum(at))).collect()
     }
 
     /// When certificates expire, those of all files in use.
@@ -231,17 +227,6 @@ fn look(watched: &Mutex<Vec<(Arc<Tls>, TlsFiles)>>, all: bool) -> Vec<String> {
         }
     }
     names
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.stops.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A thread that panicked has ended, too.
-            let _ = thread.join();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -197,28 +197,14 @@ impl Core {
                 // Bodies that alternate, or frames of many sizes: moving bytes twice costs more than direct reads save.
                 self.reading.predicted_frames_max /= 4;
                 rest.extend_from_slice(head);
-                return put_back(
-                    target,
-                    n,
-                    predicted.get(i..).unwrap_or_default(),
-                    heads.get(i + 1..predicted.len()).unwrap_or_default(),
-                    tail,
-                    rest,
-                );
+                return put_back(target, n, predicted, heads, i, tail, rest);
             }
             if let Err(fatal) = self.open_data(read, frame.length, 0, now) {
                 return self.fail(fatal);
             }
             if self.streams.find(id).is_none() {
                 // Rejected: the rest of the frame and the bytes after it are processed as usual.
-                return put_back(
-                    target,
-                    n,
-                    predicted.get(i..).unwrap_or_default(),
-                    heads.get(i + 1..predicted.len()).unwrap_or_default(),
-                    tail,
-                    rest,
-                );
+                return put_back(target, n, predicted, heads, i, tail, rest);
             }
             let part = n.min(frame.planned);
             n -= part;
@@ -251,14 +237,15 @@ impl Core {
 fn put_back(
     target: &mut dyn Collect,
     mut n: usize,
-    frames: &[PredictedFrame],
+    predicted: &[PredictedFrame],
     heads: &[[u8; HEAD_BYTES]],
+    from: usize,
     tail: &[u8],
     rest: &mut BytesMut,
 ) {
     let mut spare: &[u8] = target.spare();
-    let mut heads = heads.iter();
-    for frame in frames {
+    let mut heads = heads.iter().take(predicted.len()).skip(from + 1);
+    for frame in predicted.iter().skip(from) {
         let Some((payload, behind)) = spare.split_at_checked(frame.planned) else { return };
         let part = n.min(payload.len());
         rest.extend_from_slice(payload.get(..part).unwrap_or_default());

@@ -377,7 +377,7 @@ impl Core {
 
     fn take_headers(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
         if head.stream.is_multiple_of(2) {
-            return Err(protocol("HEADERS of a stream that clients cannot open"));
+            return Err(protocol("HEADERS of a stream that a client must not open"));
         }
         let mut fragment = payload;
         if head.has(flag::PADDED) {

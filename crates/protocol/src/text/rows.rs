@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
-use tensor::{DataType, Error, Result, allowance};
+use tensor::{DataType, Error, Result, allowance, f32_of_half};
 
 /// Rows of one width, in the order of their texts.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Rows {
         let converted = match output.datatype {
             DataType::Fp32 => data,
             DataType::Fp64 => converted(&data, |bytes| f64::from_le_bytes(bytes) as f32)?,
-            DataType::Fp16 => converted(&data, |bytes| from_half(u16::from_le_bytes(bytes)))?,
+            DataType::Fp16 => converted(&data, |bytes| f32_of_half(u16::from_le_bytes(bytes)))?,
             DataType::Bf16 => converted(&data, |[low, high]: [u8; 2]| f32::from_le_bytes([0, 0, low, high]))?,
             _ => Bytes::new(),
         };
@@ -82,15 +82,6 @@ fn converted<const N: usize>(data: &[u8], value: impl Fn([u8; N]) -> f32) -> Res
     allowance::reserve(&mut out, values.len() * 4)?;
     values.iter().for_each(|bytes| out.extend_from_slice(&value(*bytes).to_le_bytes()));
     Ok(out.into())
-}
-
-/// A number of 16 bits. Its fraction is exact in 32 bits, so that a product moves the exponent, also of small ones.
-fn from_half(bits: u16) -> f32 {
-    let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff) << 13);
-    // 2^112: from the exponents of 16 bits to those of 32.
-    let magnitude = f32::from_bits(rest) * f32::from_bits(0x7780_0000);
-    let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
-    f32::from_bits(sign | magnitude.to_bits() | special)
 }
 
 /// Values of one row: FP32, little-endian.
@@ -165,7 +156,7 @@ mod tests {
 
     #[test]
     fn halves_are_converted_exactly() {
-        let check = |bits: u16, expected: f32| assert_eq!(from_half(bits), expected, "{bits:#x}");
+        let check = |bits: u16, expected: f32| assert_eq!(f32_of_half(bits), expected, "{bits:#x}");
         check(0x3c00, 1.0);
         check(0xc000, -2.0);
         check(0x0001, 2f32.powi(-24));
@@ -173,7 +164,7 @@ mod tests {
         check(0x7bff, 65504.0);
         check(0x8000, -0.0);
         check(0xfc00, f32::NEG_INFINITY);
-        assert!(from_half(0x7e00).is_nan() && from_half(0x8000).is_sign_negative());
+        assert!(f32_of_half(0x7e00).is_nan() && f32_of_half(0x8000).is_sign_negative());
     }
 
     #[test]
@@ -198,8 +189,9 @@ mod tests {
         check(DataType::Fp16, &[0, 0x3c, 0, 0xc0], "[[1.0],[-2.0]]");
         check(DataType::Bf16, &[0x80, 0x3f, 0, 0x40], "[[1.0],[2.0]]");
         check(DataType::Fp32, &nan, "the model returned NaN or infinity for text 1");
-        let not =
-            |datatype: &str| format!("output 'y' is {datatype} [2, 2], which is no row of floats for each of 2 texts");
+        let not = |datatype: &str| {
+            format!("output 'y' is {datatype} [2, 2], which is not a row of floats for each of 2 texts")
+        };
         check(DataType::Fp32, &row(&[1.0, 2.0, 3.0]), &not("FP32"));
         check(DataType::Int32, &row(&[1.0, 2.0]), &not("INT32"));
         let mut rows = Rows::default();

@@ -216,7 +216,7 @@ fn waiting_starts_only_with_evidence_and_ends_with_the_target() {
 }
 
 #[test]
-fn a_batch_that_is_prefetched_never_costs_throughput_and_saves_the_wakes_of_a_process() {
+fn a_prefetched_batch_never_costs_throughput_and_saves_wakes_of_a_process() {
     let process = |ahead| Way { wake: 50 * US, ahead };
     for (name, cost) in [("tiny", tiny as fn(u32) -> u64), ("linear", linear), ("superlinear", superlinear)] {
         for clients in [1, 2, 3, 8, 16, 32, 64, 100] {

@@ -2,18 +2,24 @@
 
 use super::fields::*;
 use super::*;
-use crate::abi::allocator::{TRITONSERVER_ResponseAllocatorDelete, TRITONSERVER_ResponseAllocatorNew};
+use crate::abi::Err;
+use crate::abi::allocator::{
+    TRITONSERVER_ResponseAllocatorDelete, TRITONSERVER_ResponseAllocatorNew,
+    TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction,
+};
 use crate::abi::error::ServerError;
+use crate::abi::exports::Passed;
+use crate::abi::exports::library::{at, bytes_at, failed, nothing, pass, text_at, to};
 use crate::abi::inference_response::{
     TRITONSERVER_InferenceResponseDelete, TRITONSERVER_InferenceResponseError, TRITONSERVER_InferenceResponseOutput,
     TRITONSERVER_InferenceResponseOutputCount,
 };
-use crate::abi::{Err, guard};
+use crate::abi::server::TRITONSERVER_ServerInferAsync;
+use crate::library::Start;
 use crate::testing::{FakeServer, connection};
 use frames::generated::Answer;
 use frames::{AnswerRef, Contents, FromRunner, TensorRef};
-use std::ffi::CStr;
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::ptr::null;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tensor::{Code, DataType, Shape};
@@ -24,130 +30,133 @@ struct Library {
     refuses: bool,
 }
 
-fn note(userp: *mut c_void, what: String) {
-    // SAFETY: the tests pass a `Library` that lives until the end.
-    unsafe { (*userp.cast::<Library>()).seen.send(what).expect("the test listens") };
+/// The `Library` that the tests pass.
+fn library_at(userp: *mut c_void) -> &'static Library {
+    at(userp.cast_const().cast())
 }
 
-unsafe extern "C" fn allocate(
+fn note(userp: *mut c_void, what: String) {
+    library_at(userp).seen.send(what).expect("the test listens");
+}
+
+extern "C" fn allocate(
     _: *const ResponseAllocator,
-    name: *const c_char,
+    name: Start<'_, c_char>,
     bytes: usize,
     _: u32,
     _: i64,
     userp: *mut c_void,
-    buffer: *mut *mut c_void,
-    buffer_userp: *mut *mut c_void,
-    _: *mut u32,
-    _: *mut i64,
+    buffer: &mut *mut c_void,
+    buffer_userp: &mut *mut c_void,
+    _: &mut u32,
+    _: &mut i64,
 ) -> Err {
-    // SAFETY: what the server passes, and a `Library`.
-    unsafe {
-        note(userp, format!("allocate {} {bytes}", CStr::from_ptr(name).to_string_lossy()));
-        if (*userp.cast::<Library>()).refuses {
-            return ServerError::raw(&Error::unavailable("no memory"));
-        }
-        *buffer = Box::into_raw(vec![0u8; bytes].into_boxed_slice()).cast();
-        *buffer_userp = userp;
+    note(userp, format!("allocate {} {bytes}", text_at(name.address())));
+    if library_at(userp).refuses {
+        return ServerError::raw(&Error::unavailable("no memory"));
     }
+    *buffer = Box::into_raw(vec![0u8; bytes].into_boxed_slice()).cast();
+    *buffer_userp = userp;
     null_mut()
 }
 
-unsafe extern "C" fn free(
+/// Keeps the buffer: a test ends soon.
+extern "C" fn free(
     _: *const ResponseAllocator,
-    buffer: *mut c_void,
+    _: *mut c_void,
     buffer_userp: *mut c_void,
     bytes: usize,
     _: u32,
     _: i64,
 ) -> Err {
     note(buffer_userp, format!("free {bytes}"));
-    // SAFETY: made by `allocate`.
-    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer.cast::<u8>(), bytes)) });
     null_mut()
 }
 
-unsafe extern "C" fn respond(response: *mut InferenceResponse, flags: u32, userp: *mut c_void) {
-    let mut said = format!("response {flags}");
-    // SAFETY: what the server passes.
-    unsafe {
-        if response.is_null() {
-            return note(userp, format!("{said} null"));
-        }
-        if let Some(error) = ServerError::take(TRITONSERVER_InferenceResponseError(response)) {
-            said += &format!(" {}: {}", error.code().name(), error.message());
-        }
-        let mut count = 0;
-        TRITONSERVER_InferenceResponseOutputCount(response, &raw mut count);
-        for at in 0..count {
-            let (mut name, mut base, mut bytes) = (null(), null(), 0);
-            let nowhere = (null_mut(), null_mut(), null_mut(), null_mut(), null_mut(), null_mut());
-            TRITONSERVER_InferenceResponseOutput(
-                response,
-                at,
-                &raw mut name,
-                nowhere.0,
-                nowhere.1,
-                nowhere.2,
-                &raw mut base,
-                &raw mut bytes,
-                nowhere.3,
-                nowhere.4,
-                nowhere.5,
-            );
-            let name = CStr::from_ptr(name).to_string_lossy();
-            let contents: &[u8] = if base.is_null() { &[] } else { std::slice::from_raw_parts(base.cast(), bytes) };
-            said += &format!(" {name}={contents:?}");
-        }
-        note(userp, said);
-        TRITONSERVER_InferenceResponseDelete(response);
-    }
+extern "C" fn describe_buffer(
+    _: *const ResponseAllocator,
+    _: Start<'_, c_char>,
+    attributes: &mut BufferAttributes,
+    userp: *mut c_void,
+    _: *mut c_void,
+) -> Err {
+    note(userp, format!("describe {}", attributes.bytes));
+    null_mut()
 }
 
-unsafe extern "C" fn release(_: *mut InferenceRequest, flags: u32, userp: *mut c_void) {
+extern "C" fn respond(response: *mut InferenceResponse, flags: u32, userp: *mut c_void) {
+    let mut said = format!("response {flags}");
+    if response.is_null() {
+        return note(userp, format!("{said} null"));
+    }
+    let response = pass(response);
+    if let Some(error) = failed(TRITONSERVER_InferenceResponseError(response)) {
+        said += &format!(" {}: {}", error.code().name(), error.message());
+    }
+    let mut count = 0;
+    TRITONSERVER_InferenceResponseOutputCount(response, to(&mut count));
+    for index in 0..count {
+        let (mut name, mut base, mut bytes) = (null(), null(), 0);
+        TRITONSERVER_InferenceResponseOutput(
+            response,
+            index,
+            to(&mut name),
+            nothing(),
+            nothing(),
+            nothing(),
+            to(&mut base),
+            to(&mut bytes),
+            nothing(),
+            nothing(),
+            nothing(),
+        );
+        let contents = if base.is_null() { &[] } else { bytes_at(base.cast(), bytes) };
+        said += &format!(" {}={contents:?}", text_at(name));
+    }
+    note(userp, said);
+    TRITONSERVER_InferenceResponseDelete(response);
+}
+
+extern "C" fn release(_: *mut InferenceRequest, flags: u32, userp: *mut c_void) {
     note(userp, format!("release {flags}"));
 }
 
-fn failed(error: Err) -> Option<Error> {
-    // SAFETY: made by the functions above.
-    unsafe { ServerError::take(error) }
+/// A new request to the model `m`.
+fn new_request() -> Passed<InferenceRequest> {
+    let mut request = null_mut();
+    let new = TRITONSERVER_InferenceRequestNew(to(&mut request), null_mut(), pass(c"m".as_ptr()), -1);
+    assert_eq!(failed(new), None);
+    pass(request)
+}
+
+fn request_at(request: Passed<InferenceRequest>) -> &'static InferenceRequest {
+    at(request.address())
 }
 
 /// Sends a request with one string as its input, in these buffers. Returns its error.
 fn send(library: &Library, buffers: &[&[u8]]) -> Option<Error> {
-    let userp = (&raw const *library).cast_mut().cast();
-    let (mut request, mut allocator) = (null_mut(), null_mut());
-    // SAFETY: objects that live, and functions of the types that are asked for.
-    unsafe {
-        TRITONSERVER_ResponseAllocatorNew(&raw mut allocator, Some(allocate), Some(free), None);
-        let new = TRITONSERVER_InferenceRequestNew(&raw mut request, null_mut(), c"m".as_ptr(), -1);
-        assert_eq!(failed(new), None);
-        TRITONSERVER_InferenceRequestSetId(request, c"r".as_ptr());
-        TRITONSERVER_InferenceRequestSetPriority(request, 9);
-        TRITONSERVER_InferenceRequestSetIntParameter(request, c"p".as_ptr(), -3);
-        TRITONSERVER_InferenceRequestAddInput(request, c"S".as_ptr(), 13, [1i64].as_ptr(), 1);
-        for buffer in buffers {
-            let base = buffer.as_ptr().cast();
-            TRITONSERVER_InferenceRequestAppendInputData(request, c"S".as_ptr(), base, buffer.len(), 0, 0);
-        }
-        TRITONSERVER_InferenceRequestSetReleaseCallback(request, Some(release), userp);
-        TRITONSERVER_InferenceRequestSetResponseCallback(request, allocator, userp, Some(respond), userp);
-        let error = failed(infer_async(request));
-        if error.is_none() {
-            assert_eq!(failed(TRITONSERVER_InferenceRequestCancel(request)), None);
-        }
-        // The others keep them: their callbacks come later.
-        if error.is_some() {
-            TRITONSERVER_InferenceRequestDelete(request);
-            TRITONSERVER_ResponseAllocatorDelete(allocator);
-        }
-        error
+    let (userp, mut allocator) = ((&raw const *library).cast_mut().cast(), null_mut());
+    TRITONSERVER_ResponseAllocatorNew(to(&mut allocator), Some(allocate), Some(free), None);
+    let (request, name) = (new_request(), pass(c"S".as_ptr()));
+    TRITONSERVER_InferenceRequestSetId(request, pass(c"r".as_ptr()));
+    TRITONSERVER_InferenceRequestSetPriority(request, 9);
+    TRITONSERVER_InferenceRequestSetIntParameter(request, pass(c"p".as_ptr()), -3);
+    TRITONSERVER_InferenceRequestAddInput(request, name, 13, pass([1i64].as_ptr()), 1);
+    for buffer in buffers {
+        let base = buffer.as_ptr().cast_mut().cast();
+        TRITONSERVER_InferenceRequestAppendInputData(request, name, base, buffer.len(), 0, 0);
     }
-}
-
-unsafe fn infer_async(request: *mut InferenceRequest) -> Err {
-    // SAFETY: a live request.
-    guard(|| unsafe { infer(&server(std::ptr::null())?, request, false) })
+    TRITONSERVER_InferenceRequestSetReleaseCallback(request, Some(release), userp);
+    TRITONSERVER_InferenceRequestSetResponseCallback(request, allocator, userp, Some(respond), userp);
+    let error = failed(TRITONSERVER_ServerInferAsync(null_mut(), request, nothing()));
+    if error.is_none() {
+        assert_eq!(failed(TRITONSERVER_InferenceRequestCancel(request)), None);
+    } else {
+        // The others keep them: their callbacks come later.
+        TRITONSERVER_InferenceRequestDelete(request);
+        TRITONSERVER_ResponseAllocatorDelete(pass(allocator));
+    }
+    error
 }
 
 fn describe(server: &FakeServer) {
@@ -235,6 +244,63 @@ fn a_refusing_allocator_gives_its_error_with_empty_outputs() {
     let response = "response 1 Unavailable: no memory O=[] O=[]";
     assert_eq!(all, ["allocate O 2", "allocate O 0", response, "release 1"]);
     drop(serve.join().expect("server"));
+}
+
+#[test]
+fn fields_inputs_and_outputs_of_a_request_are_set_given_and_removed() {
+    let (link, server) = connection();
+    let serve = std::thread::spawn(move || {
+        describe(&server);
+        server
+    });
+    let request = link.run(new_request);
+    drop(serve.join().expect("server"));
+    let (mut id, mut flags, name) = (null(), 9, pass(c"S".as_ptr()));
+    TRITONSERVER_InferenceRequestId(request, to(&mut id));
+    TRITONSERVER_InferenceRequestFlags(request, to(&mut flags));
+    assert_eq!((text_at(id), flags), (String::new(), 0));
+    TRITONSERVER_InferenceRequestSetId(request, pass(c"r".as_ptr()));
+    TRITONSERVER_InferenceRequestSetFlags(request, 3);
+    TRITONSERVER_InferenceRequestId(request, to(&mut id));
+    TRITONSERVER_InferenceRequestFlags(request, to(&mut flags));
+    assert_eq!((text_at(id), flags), ("r".to_owned(), 3));
+    let base = c"ab".as_ptr().cast_mut().cast();
+    let append = |policy: &CStr| {
+        let policy = pass(policy.as_ptr());
+        failed(TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(request, name, base, 2, 0, 0, policy))
+    };
+    let absent = Error::invalid("[request id: r] input 'S' does not exist in request");
+    assert_eq!(append(c"cpu"), Some(absent.clone()));
+    TRITONSERVER_InferenceRequestAddInput(request, name, 2, pass([2i64].as_ptr()), 1);
+    assert_eq!(append(c"cpu"), None);
+    let mut of = BufferAttributes::cpu(1);
+    let described = TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(request, name, base, to(&mut of));
+    assert_eq!(failed(described), None);
+    assert_eq!(request_at(request).call.inputs[0].buffer_bytes(), [2, 1]);
+    assert_eq!(failed(TRITONSERVER_InferenceRequestRemoveAllInputData(request, name)), None);
+    assert_eq!(request_at(request).call.inputs[0].buffer_bytes(), [0; 0]);
+    TRITONSERVER_InferenceRequestRemoveAllInputs(request);
+    assert_eq!(failed(TRITONSERVER_InferenceRequestRemoveAllInputData(request, name)), Some(absent));
+    let output = || failed(TRITONSERVER_InferenceRequestAddRequestedOutput(request, name));
+    assert_eq!(output(), None);
+    assert_eq!(output(), Some(Error::invalid("[request id: r] output 'S' already exists in request")));
+    TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(request);
+    assert_eq!(output(), None);
+    assert_eq!(failed(TRITONSERVER_InferenceRequestDelete(request)), None);
+}
+
+#[test]
+fn a_library_describes_the_buffers_that_it_gave() {
+    let (library, seen) = library(false);
+    let (userp, mut allocator) = ((&raw const *library).cast_mut().cast(), null_mut());
+    TRITONSERVER_ResponseAllocatorNew(to(&mut allocator), Some(allocate), Some(free), None);
+    TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(pass(allocator), Some(describe_buffer));
+    let mut buffer = Allocation::new(allocator, userp).allocate(c"O", 3).expect("a buffer");
+    buffer.fill(&[1, 2, 3]);
+    assert_eq!(bytes_at(buffer.base().cast(), 3), [1, 2, 3]);
+    drop(buffer);
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["allocate O 3", "describe 3", "free 3"]);
+    TRITONSERVER_ResponseAllocatorDelete(pass(allocator));
 }
 
 #[test]

@@ -1,22 +1,26 @@
 //! Metrics of a library, with a server that is a test.
 
 use super::*;
-use crate::abi::error::ServerError;
+use crate::abi::exports::library::{failed, nothing, pass, to};
 use crate::abi::parameter::{TRITONSERVER_ParameterDelete, TRITONSERVER_ParameterNew};
+use crate::json;
 use crate::testing::{FakeServer, connection};
 use frames::{FromRunner, MetricChange};
+use serde_json::{Map, Value};
+use std::ffi::CStr;
 use std::ptr::null_mut;
 
-fn failed(error: Err) -> Option<Error> {
-    // SAFETY: made by the functions above.
-    unsafe { ServerError::take(error) }
+fn family(kind: u32, name: &CStr) -> Result<Passed<MetricFamily>> {
+    let mut made = null_mut();
+    let error = TRITONSERVER_MetricFamilyNew(to(&mut made), kind, pass(name.as_ptr()), pass(c"text".as_ptr()));
+    failed(error).map_or(Ok(pass(made)), Err)
 }
 
-fn family(kind: u32, name: &std::ffi::CStr) -> Result<*const MetricFamily> {
-    let mut made = null();
-    // SAFETY: our own variable and static texts.
-    let error = unsafe { TRITONSERVER_MetricFamilyNew(&raw mut made, kind, name.as_ptr(), c"text".as_ptr()) };
-    failed(error).map_or(Ok(made), Err)
+/// A metric of a family with at most one label.
+fn metric(family: Passed<MetricFamily>, label: Option<Passed<Parameter>>) -> Result<Passed<Metric>> {
+    let (mut made, label) = (null_mut(), label.as_slice());
+    let error = TRITONSERVER_MetricNew(to(&mut made), family, pass(label.as_ptr()), label.len() as u64);
+    failed(error).map_or(Ok(pass(made)), Err)
 }
 
 /// Answers all questions: objects get the numbers 7, 8, …, values are 2.5.
@@ -25,7 +29,9 @@ fn answer(server: &FakeServer, first: u64, count: u64) -> Vec<String> {
         .map(|number| {
             let question = server.question();
             server.result(&question, &format!(r#""family":{number},"metric":{number},"value":2.5"#));
-            question.split_once(',').map(|(_, rest)| rest.to_owned()).expect("members")
+            let mut members: Map<String, Value> = json::read(&question).expect("JSON");
+            members.remove("id");
+            json::text(&members)
         })
         .collect()
 }
@@ -41,72 +47,66 @@ fn a_metric_is_made_updated_and_deleted_on_the_connection_of_its_family() {
         seen
     });
     link.run(|| {
-        // SAFETY: objects that live.
-        unsafe {
-            let family = family(0, c"f").expect("family");
-            let label = TRITONSERVER_ParameterNew(c"who".as_ptr(), 0, c"a\"b".as_ptr().cast());
-            let (mut metric, mut value) = (null_mut(), 0.0);
-            let labels = [label.cast_const()];
-            assert_eq!(failed(TRITONSERVER_MetricNew(&raw mut metric, family, labels.as_ptr(), 1)), None);
-            TRITONSERVER_ParameterDelete(label);
-            assert_eq!(failed(TRITONSERVER_MetricIncrement(metric, 2.5)), None);
-            assert_eq!(failed(TRITONSERVER_MetricValue(metric, &raw mut value)), None);
-            assert_eq!(value, 2.5);
-            let early = failed(TRITONSERVER_MetricFamilyDelete(family)).expect("an error");
-            assert!(early.message().starts_with("Must call MetricDelete"), "{early:?}");
-            assert_eq!(failed(TRITONSERVER_MetricDelete(metric)), None);
-            assert_eq!(failed(TRITONSERVER_MetricFamilyDelete(family)), None);
-        }
+        let family = family(0, c"f").expect("family");
+        let label = pass(TRITONSERVER_ParameterNew(pass(c"who".as_ptr()), 0, c"a\"b".as_ptr().cast()));
+        let (metric, mut value) = (metric(family, Some(label)).expect("metric"), 0.0);
+        TRITONSERVER_ParameterDelete(label);
+        assert_eq!(failed(TRITONSERVER_MetricIncrement(metric, 2.5)), None);
+        assert_eq!(failed(TRITONSERVER_MetricValue(metric, to(&mut value))), None);
+        assert_eq!(value, 2.5);
+        let early = failed(TRITONSERVER_MetricFamilyDelete(family)).expect("an error");
+        assert!(early.message().starts_with("Must call MetricDelete"), "{early:?}");
+        assert_eq!(failed(TRITONSERVER_MetricDelete(metric)), None);
+        assert_eq!(failed(TRITONSERVER_MetricFamilyDelete(family)), None);
     });
     let change = MetricChange { metric: 8, value: 2.5, operation: MetricOperation::Increment };
     assert_eq!(
         seen.join().expect("server"),
         [
-            r#""operation":"family_new","name":"f","description":"text","kind":"counter"}"#,
-            r#""operation":"metric_new","family":7,"labels":{"who":"a\"b"}}"#,
+            r#"{"description":"text","kind":"counter","name":"f","operation":"family_new"}"#,
+            r#"{"family":7,"labels":{"who":"a\"b"},"operation":"metric_new"}"#,
             &format!("{change:?}"),
-            r#""operation":"metric_value","metric":8}"#,
-            r#""operation":"metric_delete","metric":8,"series":true}"#,
-            r#""operation":"family_delete","family":7}"#,
+            r#"{"metric":8,"operation":"metric_value"}"#,
+            r#"{"metric":8,"operation":"metric_delete","series":true}"#,
+            r#"{"family":7,"operation":"family_delete"}"#,
         ]
     );
 }
 
 #[test]
 fn wrong_uses_have_the_texts_of_triton_and_ask_nothing() {
-    let error = family(9, c"f").expect_err("a kind");
-    assert_eq!(error, Error::invalid("Unsupported kind passed to MetricFamily constructor."));
+    let error = family(9, c"f").err();
+    assert_eq!(error, Some(Error::invalid("Unsupported kind passed to MetricFamily constructor.")));
     let (link, server) = connection();
     let answers = std::thread::spawn(move || answer(&server, 1, 3));
     link.run(|| {
-        // SAFETY: objects that live.
-        unsafe {
-            let histogram = family(2, c"h").expect("family");
-            let (mut metric, mut args) = (null_mut(), null_mut());
-            let text = |error| failed(error).map(|e| e.message().to_owned()).unwrap_or_default();
-            let none = TRITONSERVER_MetricNew(&raw mut metric, histogram, null(), 0);
-            assert_eq!(text(none), "Bucket boundaries not found in Metric args.");
-            assert!(TRITONSERVER_MetricArgsNew(&raw mut args).is_null());
-            let unset = TRITONSERVER_MetricNewWithArgs(&raw mut metric, histogram, null(), 0, args);
-            assert_eq!(text(unset), "Metric args not set to histogram kind.");
-            let gauge = family(1, c"g").expect("family");
-            let unexpected = TRITONSERVER_MetricNewWithArgs(&raw mut metric, gauge, null(), 0, args);
-            assert_eq!(text(unexpected), "Unexpected args found in gauge Metric constructor.");
-            assert!(TRITONSERVER_MetricArgsSetHistogram(args, [1.0, 2.5].as_ptr(), 2).is_null());
-            let number = 1i64;
-            let label = TRITONSERVER_ParameterNew(c"n".as_ptr(), 1, (&raw const number).cast());
-            let labels = [label.cast_const()];
-            let typed = TRITONSERVER_MetricNew(&raw mut metric, gauge, labels.as_ptr(), 1);
-            assert!(text(typed).starts_with("Parameter [n] must have a type of TRITONSERVER_PARAMETER_STRING"));
-            assert!(TRITONSERVER_MetricNewWithArgs(&raw mut metric, histogram, null(), 0, args).is_null());
-            let kind = "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support";
-            assert_eq!(text(TRITONSERVER_MetricSet(metric, 1.0)), format!("{kind} Set"));
-            assert_eq!(text(TRITONSERVER_MetricIncrement(metric, 1.0)), format!("{kind} Increment"));
-            assert_eq!(text(TRITONSERVER_MetricValue(metric, null_mut())), format!("{kind} Value"));
-        }
+        let text = |error| failed(error).map(|e| e.message().to_owned()).unwrap_or_default();
+        let with = |family, args| {
+            let mut made = null_mut();
+            (TRITONSERVER_MetricNewWithArgs(to(&mut made), family, nothing(), 0, args), pass(made))
+        };
+        let histogram = family(2, c"h").expect("family");
+        let none = metric(histogram, None).err();
+        assert_eq!(none, Some(Error::invalid("Bucket boundaries not found in Metric args.")));
+        let mut args = null_mut();
+        assert!(TRITONSERVER_MetricArgsNew(to(&mut args)).is_null());
+        assert_eq!(text(with(histogram, pass(args)).0), "Metric args not set to histogram kind.");
+        let gauge = family(1, c"g").expect("family");
+        assert_eq!(text(with(gauge, pass(args)).0), "Unexpected args found in gauge Metric constructor.");
+        assert!(TRITONSERVER_MetricArgsSetHistogram(pass(args), pass([1.0, 2.5, f64::INFINITY].as_ptr()), 3).is_null());
+        let number = 1i64;
+        let label = pass(TRITONSERVER_ParameterNew(pass(c"n".as_ptr()), 1, (&raw const number).cast()));
+        let typed = metric(gauge, Some(label)).err().expect("an error");
+        assert!(typed.message().starts_with("Parameter [n] must have a type of TRITONSERVER_PARAMETER_STRING"));
+        let (made, metric) = with(histogram, pass(args));
+        assert!(made.is_null());
+        let kind = "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support";
+        assert_eq!(text(TRITONSERVER_MetricSet(metric, 1.0)), format!("{kind} Set"));
+        assert_eq!(text(TRITONSERVER_MetricIncrement(metric, 1.0)), format!("{kind} Increment"));
+        assert_eq!(text(TRITONSERVER_MetricValue(metric, nothing())), format!("{kind} Value"));
     });
     let asked = answers.join().expect("server");
-    assert_eq!(asked[2], r#""operation":"metric_new","family":1,"labels":{},"buckets":[1.0,2.5]}"#);
+    assert_eq!(asked[2], r#"{"buckets":[1.0,2.5,"inf"],"family":1,"labels":{},"operation":"metric_new"}"#);
 }
 
 #[test]
@@ -116,12 +116,10 @@ fn a_metric_survives_the_connection_that_made_it() {
         answer(&server, 1, 2);
         server
     });
-    // SAFETY: objects that live.
-    let metric = first.run(|| unsafe {
-        let mut metric = null_mut();
-        TRITONSERVER_MetricNew(&raw mut metric, family(1, c"s").expect("family"), null(), 0);
+    let metric = first.run(|| {
+        let metric = metric(family(1, c"s").expect("family"), None).expect("metric");
         TRITONSERVER_MetricSet(metric, 4.0);
-        metric as usize
+        metric
     });
     drop(answers.join().expect("server"));
     first.close();
@@ -136,8 +134,7 @@ fn a_metric_survives_the_connection_that_made_it() {
         }
         seen
     });
-    // SAFETY: a live metric.
-    second.run(|| unsafe { TRITONSERVER_MetricIncrement(metric as *const Metric, 3.0) });
+    second.run(|| TRITONSERVER_MetricIncrement(metric, 3.0));
     assert_eq!(seen.join().expect("server")[2..], ["Increment 4", "Increment 3"]);
 }
 

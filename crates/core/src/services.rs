@@ -1,37 +1,32 @@
 //! The server as seen by the code of its models: inference with other models, model control, metrics.
 
-use crate::control::Bridge;
+use crate::control::Controller;
 use backend::metrics::CustomMetrics;
 use backend::{
     Backend, Call, CallAnswers, CallableModel, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation,
     RepositoriesChange, ServerReport,
 };
-use backend_process::RunnerGuard;
 use engine::{Engine, ServerState};
 use frontend::{Argument, ControlOperation};
-use parking_lot::Mutex;
 use protocol::json::write_string;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
 pub struct Services {
     engine: Arc<Engine>,
-    control: Arc<Bridge>,
+    control: Arc<dyn Controller>,
     metrics: Arc<CustomMetrics>,
-    /// Connection to the program that embeds this server; dropped by `NativeCore::close`.
-    pub embedder: Mutex<Option<RunnerGuard>>,
 }
 
 impl Services {
     /// Registers it with the backends, which hold it weakly, because its engine owns them.
     pub fn new(
         engine: Arc<Engine>,
-        control: Arc<Bridge>,
+        control: Arc<dyn Controller>,
         has_metrics: bool,
         backends: &[Arc<dyn Backend>],
     ) -> Arc<Self> {
-        let services =
-            Arc::new(Self { engine, control, metrics: CustomMetrics::new(has_metrics), embedder: Mutex::default() });
+        let services = Arc::new(Self { engine, control, metrics: CustomMetrics::new(has_metrics) });
         let host: Weak<dyn Host> = Arc::downgrade(&(services.clone() as Arc<dyn Host>));
         for backend in backends {
             backend.attach(host.clone());
