@@ -1,5 +1,14 @@
 /** The counts of `npm run lint -- --house`, on small trees of files and on a copy of this one. */
-import { appendFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -197,4 +206,23 @@ test('a wrong import in a copy of this code fails', () => {
     'src/config/names.ts imports src/api/json.ts: files of config may import from native (scripts/house.json)',
     'src/tools/why/record.ts imports src/cli/parse.ts: files of tools may import from internal.ts (scripts/house.json)',
   ])
+})
+
+test('nereid/internal lists what tools import, and no more', () => {
+  const list = readFileSync(join(ROOT, 'src/internal.ts'), 'utf8')
+  const names = [...list.matchAll(/^export (?:type )?\{([^}]*)\}/gm)].flatMap(([, inside = '']) =>
+    inside.split(',').map((name) => name.replace('type', '').trim()),
+  )
+  const tools = readdirSync(join(ROOT, 'src/tools'), { recursive: true, encoding: 'utf8' })
+  const texts = tools
+    .filter((path) => path.endsWith('.ts'))
+    .map((path) => readFileSync(join(ROOT, 'src/tools', path), 'utf8'))
+  const imported = texts.flatMap((text) =>
+    [...text.matchAll(/\{([^}]*)\} from '(?:\.\.\/)+internal\.js'/g)].flatMap(([, inside = '']) =>
+      inside.split(',').map((name) => name.replace(/\btype\b| as \w+/g, '').trim()),
+    ),
+  )
+  expect([...new Set(names)].filter((name) => name !== '').toSorted()).toEqual(
+    [...new Set(imported)].filter((name) => name !== '').toSorted(),
+  )
 })
