@@ -82,7 +82,7 @@ test('fragments of comments, long lines and type names in four modules are named
   expect(counts.get('type names in more than 3 modules')?.list).toEqual([`Slot: ${files}`])
 })
 
-test('unclear texts, sections of errors without errors, and long names of tests are named', () => {
+test('unclear texts, empty sections of errors, and long names of tests are named', () => {
   const name = 'x'.repeat(81)
   const { counts } = count(
     tree({

@@ -31,7 +31,7 @@ const CLOSE_GRACE: Duration = Duration::from_millis(500);
 /// Time for freeing the memory of models at the end.
 const UNLOAD_GRACE: Duration = Duration::from_secs(2);
 
-/// What a server needs of the program around it.
+/// The needs of a server of the program around it.
 pub struct Outside {
     /// Executes control operations.
     pub control: Arc<dyn Controller>,
@@ -95,7 +95,7 @@ struct FrontEnds {
     embedded: Mutex<Option<Embedded>>,
 }
 
-/// What runs models outside of the core.
+/// Runners of models outside of the core.
 struct Runners {
     threads: Arc<dyn Threads>,
     /// The processes of libraries.
