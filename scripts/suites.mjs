@@ -100,7 +100,7 @@ const attacksAgain = (options) => async (failures) => {
   return sumOf(runs)
 }
 
-/** The group of crates around Triton's C API, and what tests it beside the probes, the commands of its pages included. */
+/** The crates around Triton's C API, and what tests them beside the probes, the commands of its pages included. */
 const C_ABI = {
   crates: ['backend-host', 'backend-c', 'cache-library', 'frames'],
   vitest: [

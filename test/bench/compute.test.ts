@@ -19,7 +19,7 @@ const cell = (subject: string, workload: string, c: number, run: object, transpo
 const rowOf = (what: string, cells: object[]) =>
   judge({ quick: false, cells, tritonReference: null }).find((row) => row.what.includes(what))
 
-test('one request at a time is compared with the loop that spins, more with the best loop', () => {
+test('one request at a time is compared with the spinning loop, more with the best', () => {
   const loops = [
     cell(SPINNING, 'mlp', 1, { rate: 100 }, 'in process'),
     cell(BEST, 'mlp', 8, { rate: 300 }, 'in process'),

@@ -110,7 +110,7 @@ test('a quick run leaves the suite out unless it is asked for', () => {
   expect(of('--quick', '--suite=peers')).toEqual([true, false])
 })
 
-test('other servers are multiples of Nereid in the same repetition, and a server that did not run is a dash', () => {
+test('other servers are multiples of Nereid in the same repetition', () => {
   const cellOf = (row: string, server: string) =>
     peerRows(result).find(([name]: string[]) => name === row)?.[PEERS_HEAD.indexOf(server)]
   expect(cellOf('small ONNX, c=1', '**Nereid**')).toBe('15k/s · 100 µs · 200 µs · 15.0 µs')
@@ -124,7 +124,7 @@ test('other servers are multiples of Nereid in the same repetition, and a server
   expect(first).toBe('| small ONNX, c=1 | 15k/s · 200 µs · 15.0 µs | – | 0.38 · 1.00 · 4.00 | – | – | – |')
 })
 
-test('a target compares the rate with servers of Node, and the page says what was set for each server', () => {
+test('a target compares the rate with servers of Node', () => {
   const row = judge(result).find(({ what }) => what === `HTTP \`simple\`, c=8: throughput ÷ ${UWS} + onnxruntime-node`)
   expect(row).toMatchObject({ figure: 2, target: '≥ 2.5', verdict: 'missed' })
   const notes = peerNotes({

@@ -20,7 +20,7 @@ const shm = (ours: object) => ({
   counts: { rows: [{ key: 'shm', ours, onnxruntime: image(1 << 24, 1 << 24), kernelSystemCalls: null }] },
 })
 
-test('a verdict needs five values on one side of the limit, and of more those that hold the median', () => {
+test('a verdict needs five values on one side of the limit', () => {
   const what = 'ready with two small models'
   const startUp = (...ms: number[]) => ({ startUp: { readyMs: spread(ms) } })
   check(what, startUp(100, 200, 300), 'met', 200)
@@ -32,7 +32,7 @@ test('a verdict needs five values on one side of the limit, and of more those th
   check(what, startUp(...nine.slice(0, 7), 301, 900), 'undecided', 290)
 })
 
-test('what holds the median leaves out no value of up to eight, and one at each end of nine', () => {
+test('what holds the median leaves out no value of up to eight', () => {
   const upTo = (n: number) => spread(Array.from({ length: n }, (_, i) => n - i))
   expect(upTo(8)).toEqual({ median: 4.5, min: 1, max: 8, n: 8 })
   expect(upTo(9)).toEqual({ median: 5, min: 1, max: 9, n: 9, low: 2, high: 8 })
@@ -98,7 +98,7 @@ test('large bodies over gRPC are compared with HTTP', () => {
   }
 })
 
-test('bytes we copy of a tensor in shared memory: none, in large pieces or in small ones', () => {
+test('bytes we copy of a tensor in shared memory: none, in large or in small pieces', () => {
   const what = '16 MiB through shared memory'
   check(what, {}, 'not measured', null)
   check(what, shm(image(21_840, 0)), 'met', 0)
@@ -107,7 +107,7 @@ test('bytes we copy of a tensor in shared memory: none, in large pieces or in sm
   check(what, shm(image(16_800_000, 0)), 'missed', 16_800_000)
 })
 
-test('a step of an ensemble is the difference of two ensembles, repetition by repetition', () => {
+test('a step of an ensemble is the difference of two ensembles in each repetition', () => {
   const one = (workload: string, ...cpuUs: number[]) => ({
     suite: 'pipeline',
     workload,
@@ -138,7 +138,7 @@ test('bytes we copy between the steps of an ensemble: none beyond those of one m
   check(what, chain(image(16_810_000, 16_793_216)), 'missed', 16_794_000)
 })
 
-test('a response of a decoupled model has a price in bursts and paced, over each transport', () => {
+test('a response of a decoupled model has a price in bursts and paced', () => {
   const one = (subject: string, workload: string, transport: string, cpuUs: number) => ({
     suite: 'stream',
     workload,
@@ -175,7 +175,7 @@ const inPython = (subject: string, workload: string, c: number, figures: object,
 })
 
 /** B-PYR-12 */
-test('B-PYR-12: a Python model is judged by its cost above a built-in one, and beside the same model in Triton', () => {
+test('B-PYR-12: a Python model is judged by its cost above a built-in one', () => {
   const p50 = (...us: number[]) => us.map((one) => ({ p50: one }))
   const added = 'HTTP, c=1, 4 KiB: p50 that Python adds'
   const builtIn = inPython('Nereid', 'identity 4 KiB, built in', 1, {}, p50(50, 60))
@@ -197,7 +197,7 @@ test('B-PYR-12: a Python model is judged by its cost above a built-in one, and b
   check('every 5 ms from a Python model, 16 streams over HTTP', paced(101), 'missed', 101)
 })
 
-test('the JavaScript thread and a reactor are judged by counts that do not depend on the machine', () => {
+test('the JavaScript thread and a reactor are judged by counts', () => {
   const isolation = (runs: number, holdMs: number) => ({
     isolation: { latency: [], heavy: [], holdMs, scriptRuns: spread([runs]) },
   })

@@ -53,7 +53,7 @@ test('docs/flags.md matches the table', async () => {
   await expect(flagsMarkdown()).toMatchFileSnapshot('../../docs/flags.md')
 })
 
-test('help names every option, and no line is wider than 100 columns but for long option names', () => {
+test('help names every option within 100 columns, except for long option names', () => {
   const text = helpText('nereid')
   for (const flag of TABLE) expect(text).toContain(`--${flag.name}`)
   expect(text.split('\n').filter((line) => line.length > 100)).toEqual([])
@@ -345,7 +345,7 @@ test.each([
   expect(resolve(...args).settings.metricsConfig).toMatchObject(expected)
 })
 
-test('O 1.1: a quantile without an error is reported and skipped; without valid ones the defaults apply', () => {
+test('O 1.1: a quantile without an error is reported and skipped', () => {
   const { settings, warnings } = resolve('--metrics-config=summary_quantiles=0.5')
   expect(warnings).toEqual(["Invalid option: [0.5]. No ':' delimiter found. Expected format is <quantile>:<error>"])
   expect(settings.metricsConfig.summaryQuantiles).toHaveLength(5)
@@ -441,7 +441,7 @@ test('backend settings keep their order and backend', () => {
   ])
 })
 
-test('O-36, O-46: settings of mode opentelemetry are kept in the order of the answer, each resource of its own', () => {
+test('O-36, O-46: settings of mode opentelemetry keep their order', () => {
   const { settings } = resolve(
     '--trace-config=mode=opentelemetry',
     '--trace-config=opentelemetry,resource=a=1',
@@ -466,7 +466,7 @@ test('O-36, O-46: settings of mode opentelemetry are kept in the order of the an
   ])
 })
 
-test('O-36: trace settings from the command line; OFF beside another level does not switch off', () => {
+test('O-36: trace settings from the command line', () => {
   const { settings, warnings } = resolve(
     '--trace-config=level=TENSORS',
     '--trace-config=level=OFF',

@@ -168,7 +168,7 @@ test.each([
   )
 })
 
-test('--text-alias names models for clients of text endpoints, --openai-errors says how they see errors', () => {
+test('--text-alias names models of text endpoints; --openai-errors sets their errors', () => {
   const aliases = ['small=minilm,tokens=cl100k_base', 'BAAI/bge-m3=bge:3', 'a=minilm']
   const args = ['--model-repository=/m', '--openai-errors=triton', ...aliases.map((text) => `--text-alias=${text}`)]
   const { core, listen } = resolveSettings(parseArguments(args)).settings

@@ -50,7 +50,7 @@ const lines = (server: TestServer, part: string): string[] =>
     .split('\n')
     .filter((line) => line.includes(part))
 
-test("a file in the place of a repository: Triton's text, then the command that makes one of it", async () => {
+test("a file as a repository: Triton's text and the command that makes a repository", async () => {
   const work = join(directory, 'work')
   mkdirSync(work)
   cpSync(MODEL, join(work, 'resnet.onnx'))
@@ -107,7 +107,7 @@ test('a version of a model in the place of a repository: the repository is named
   await server.stop()
 })
 
-test('a model file flat in a repository is named once, with the command that makes a model of it', async () => {
+test('a model file flat in a repository is named once', async () => {
   const repository = place('resnet.onnx')
   const server = await TestServer.start(repository)
   const [line = '', ...more] = lines(server, 'resnet.onnx')
@@ -165,7 +165,7 @@ test('a model given as a repository is reported, with its parent directory', asy
   expect(lines(server, 'if it is a model itself, serve the directory above it')).toHaveLength(1)
 })
 
-test('the version of a model in the place of a repository is not to be made a model of its own', async () => {
+test('a version as a repository is not proposed as a model of its own', async () => {
   const repository = place('1/model.onnx')
   writeFileSync(join(repository, 'config.pbtxt'), 'backend: "onnxruntime"')
   const server = await TestServer.start(repository, ['--exit-on-error=false', '--strict-readiness=false'])

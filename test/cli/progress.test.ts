@@ -25,7 +25,7 @@ function screen(
 
 const loading = { version: 1, phase: 'loading', detail: '' } as const
 
-test('O-53: a model that takes its time has a live line until it is ready; log lines stay above', () => {
+test('O-53: a model that takes its time has a live line until it is ready', () => {
   const { terminal, lines } = screen()
   const progress = new Progress(terminal)
   progress.observe({ model: 'slow', ...loading })
@@ -51,7 +51,7 @@ test('a start that is over at once draws nothing', () => {
   expect(lines()).toEqual([])
 })
 
-test('a load that takes long is a line every 10 s, and has its time at its end; others say nothing', () => {
+test('a load that takes long is a line every 10 s, and has its time at its end', () => {
   const lines: string[] = []
   const slow = new SlowLoads((line) => lines.push(line))
   slow.observe({ model: 'quick', ...loading })

@@ -10,7 +10,7 @@ import { ROOT, TestServer, repositories, simpleBody } from '../server/harness.js
 const models = repositories()
 afterAll(() => models.remove())
 
-test('nothing is written to the home directory, as the telemetry of ONNX Runtime would be', async () => {
+test('nothing is written to the home directory', async () => {
   const home = mkdtempSync(join(tmpdir(), 'nereid-home-'))
   const env: NodeJS.ProcessEnv = { ...process.env, HOME: home }
   delete env['ORT_DISABLE_TELEMETRY']
@@ -22,7 +22,7 @@ test('nothing is written to the home directory, as the telemetry of ONNX Runtime
   rmSync(home, { recursive: true })
 })
 
-test('a directory of TMPDIR that is removed while it serves changes nothing, and the end is a good one', async () => {
+test('a directory of TMPDIR that is removed while it serves changes nothing', async () => {
   const temporary = mkdtempSync(join(tmpdir(), 'nereid-temporary-'))
   const server = await TestServer.start(models.path('small'), [], { env: { ...process.env, TMPDIR: temporary } })
   rmSync(temporary, { recursive: true })
@@ -59,7 +59,7 @@ test.each([
   expect(server.stderr).toBe(`${warning}error: creating server: Internal - failed to stat file /nowhere\n`)
 })
 
-test('R-49: with --exit-on-error=false a server with an unreadable repository is neither live nor ready', async () => {
+test('R-49: --exit-on-error=false: an unreadable repository is neither live nor ready', async () => {
   const server = await TestServer.start('/nowhere', ['--exit-on-error=false', '--strict-readiness=false'], {
     path: '/v2',
   })
@@ -141,7 +141,7 @@ async function slowRequest(server: TestServer): Promise<{ status: Promise<number
   return { status }
 }
 
-test('after SIGTERM the server answers for --exit-grace-secs, and reports that it is not ready', async () => {
+test('after SIGTERM the server answers for --exit-grace-secs', async () => {
   const server = await TestServer.start(models.path('small'), ['--exit-grace-secs=2'])
   const from = performance.now()
   server.process.kill('SIGTERM')
@@ -192,7 +192,7 @@ test('a signal while models load never ends in a crash', async () => {
   }
 })
 
-test('a signal while models load is a line of the log, also with ports that are open early', async () => {
+test('a signal while models load is a line of the log', async () => {
   const root = mkdtempSync(join(tmpdir(), 'nereid-loading-'))
   mkdirSync(join(root, 'slow/1'), { recursive: true })
   writeFileSync(join(root, 'slow/config.pbtxt'), 'backend: "python"')

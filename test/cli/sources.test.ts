@@ -57,7 +57,7 @@ describe('precedence', () => {
     NEREID_ID: '',
   }
 
-  test('flags override variables, variables the file, the file the defaults; lists are not merged', async () => {
+  test('flags override variables, variables the file, the file the defaults', async () => {
     const { options, given, warnings } = await readOptions(['--http-port=1'], variables)
     expect(options).toMatchObject({
       httpPort: 1,
@@ -86,7 +86,7 @@ describe('precedence', () => {
     expect((await readOptions(['--config='], variables)).options.metricsPort).toBe(8002)
   })
 
-  test('all flags but help and version have a variable; all but those and config have a line in a file', async () => {
+  test('all flags but help and version have a variable', async () => {
     for (const flag of TABLE) {
       const text =
         flag.kind === 'string'
@@ -113,7 +113,7 @@ describe('precedence', () => {
     expect(() => parseObject({ config: 'x' })).toThrow("unrecognized option 'config'")
   })
 
-  test('targets of check override a repository of a variable or a file; gpu also reads flags from them', () => {
+  test('targets of check override a repository of a variable or a file', () => {
     const repository = generated.path('small')
     expect(nereid(['check', '--format=json'], { NEREID_MODEL_REPOSITORY: repository }).stdout).toMatch(
       /"models": [1-9]/,
@@ -127,54 +127,50 @@ describe('precedence', () => {
 })
 
 describe('a server', () => {
-  test(
-    'takes its ports, repository and lists from variables and a file, and gives processes of models the ' +
-      'environment that it has',
-    async () => {
-      const repository = join(directory, 'models')
-      mkdirSync(join(repository, 'env/1'), { recursive: true })
-      const tensor = (name: string): string => `{ name: "${name}" data_type: TYPE_STRING dims: [ 1 ] }`
-      writeFileSync(
-        join(repository, 'env/config.pbtxt'),
-        `backend: "python"\ninput [ ${tensor('IN')} ]\noutput [ ${tensor('OUT')} ]\n`,
+  test('takes its ports, repository and lists from variables and a file', async () => {
+    const repository = join(directory, 'models')
+    mkdirSync(join(repository, 'env/1'), { recursive: true })
+    const tensor = (name: string): string => `{ name: "${name}" data_type: TYPE_STRING dims: [ 1 ] }`
+    writeFileSync(
+      join(repository, 'env/config.pbtxt'),
+      `backend: "python"\ninput [ ${tensor('IN')} ]\noutput [ ${tensor('OUT')} ]\n`,
+    )
+    writeFileSync(
+      join(repository, 'env/1/model.py'),
+      [
+        'import json, os',
+        'import numpy as np',
+        'import triton_python_backend_utils as pb_utils',
+        'class TritonPythonModel:',
+        '    def execute(self, requests):',
+        '        seen = {k: v for k, v in os.environ.items() if k.startswith("NEREID_") and k != "NEREID_RUNNER"}',
+        '        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([json.dumps(seen)], ' +
+          'dtype=object))]) for _ in requests]',
+      ].join('\n'),
+    )
+    const variables = {
+      NEREID_CONFIG: file(`id: from a file\nmodel-repository:\n  - ${repository}\n`),
+      NEREID_LOG_VERBOSE: '1',
+      NEREID_MODEL_CONTROL_MODE: 'explicit',
+      NEREID_LOAD_MODEL: 'env\nsimple',
+    }
+    const env = { ...CLEAN, ...variables, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
+    // The harness passes a repository on the command line, which overrides that of the file.
+    const server = await TestServer.start(repository, [`--model-repository=${generated.path('small')}`], { env })
+    try {
+      expect(await (await fetch(`${server.url}/v2`)).json()).toMatchObject({ name: 'from a file' })
+      expect((await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })).status).toBe(
+        200,
       )
-      writeFileSync(
-        join(repository, 'env/1/model.py'),
-        [
-          'import json, os',
-          'import numpy as np',
-          'import triton_python_backend_utils as pb_utils',
-          'class TritonPythonModel:',
-          '    def execute(self, requests):',
-          '        seen = {k: v for k, v in os.environ.items() if k.startswith("NEREID_") and k != "NEREID_RUNNER"}',
-          '        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([json.dumps(seen)], ' +
-            'dtype=object))]) for _ in requests]',
-        ].join('\n'),
-      )
-      const variables = {
-        NEREID_CONFIG: file(`id: from a file\nmodel-repository:\n  - ${repository}\n`),
-        NEREID_LOG_VERBOSE: '1',
-        NEREID_MODEL_CONTROL_MODE: 'explicit',
-        NEREID_LOAD_MODEL: 'env\nsimple',
+      const body = JSON.stringify({ inputs: [{ name: 'IN', shape: [1], datatype: 'BYTES', data: [''] }] })
+      const answer = (await (await fetch(`${server.url}/v2/models/env/infer`, { method: 'POST', body })).json()) as {
+        outputs: { data: string[] }[]
       }
-      const env = { ...CLEAN, ...variables, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
-      // The harness passes a repository on the command line, which overrides that of the file.
-      const server = await TestServer.start(repository, [`--model-repository=${generated.path('small')}`], { env })
-      try {
-        expect(await (await fetch(`${server.url}/v2`)).json()).toMatchObject({ name: 'from a file' })
-        expect(
-          (await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })).status,
-        ).toBe(200)
-        const body = JSON.stringify({ inputs: [{ name: 'IN', shape: [1], datatype: 'BYTES', data: [''] }] })
-        const answer = (await (await fetch(`${server.url}/v2/models/env/infer`, { method: 'POST', body })).json()) as {
-          outputs: { data: string[] }[]
-        }
-        expect(JSON.parse(answer.outputs[0]?.data[0] ?? '')).toEqual(variables)
-      } finally {
-        await server.stop()
-      }
-    },
-  )
+      expect(JSON.parse(answer.outputs[0]?.data[0] ?? '')).toEqual(variables)
+    } finally {
+      await server.stop()
+    }
+  })
 
   test('a port variable that Kubernetes sets for a Service is ignored with a warning', async () => {
     const variables = {
@@ -207,7 +203,7 @@ describe('a server', () => {
     ])
   })
 
-  test('no other variable of this project is the variable of a flag, or taken for a misspelt one', async () => {
+  test('no other variable of this project is that of a flag, or like a misspelt one', async () => {
     const places = [
       'src',
       'crates',
@@ -360,7 +356,7 @@ describe('mistakes', () => {
   })
 })
 
-describe('files that are made to do harm end the process with 1, at once and in little memory', () => {
+describe('harmful files end the process with 1, at once and in little memory', () => {
   const many = (text: string, bytes: number): string => text.repeat(Math.floor(bytes / text.length))
   const bomb = (): string =>
     [

@@ -82,7 +82,7 @@ describe.each(WAYS)('$name', (way) => {
     expect(halves.output('OUTPUT0').floats()).toEqual(Float32Array.of(1.5, -0.25))
   })
 
-  test('a wrong input is rejected before it is sent, naming the input, its value and the expected one', async () => {
+  test('a wrong input is rejected before it is sent, with its name and its value', async () => {
     const target = client(way)
     const refused = async (inputs: Parameters<typeof target.infer>[1], text: string) => {
       const error = await target.infer('simple', inputs).catch((error: unknown) => error)

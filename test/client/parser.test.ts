@@ -29,7 +29,7 @@ const each = (text: string, check: (seen: Seen) => void): void => {
   for (let step = 1; step <= text.length; step += 1) check(parse(text, step))
 }
 
-test('a body with a length, in chunks, or until the end comes whole, wherever it is cut', () => {
+test('a body with a length, in chunks, or until the end is read, wherever it is cut', () => {
   each('HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: a\r\nx: b\r\n\r\nhello', ({ heads, body, ends }) => {
     expect([heads[0]?.status, heads[0]?.length, heads[0]?.isKept, heads[0]?.headers.get('x'), body, ends]).toEqual([
       200,
@@ -68,7 +68,7 @@ test('invalid responses are rejected, and so are bytes after one', () => {
   for (const text of refused) expect(() => parse(text, text.length), text.slice(0, 80)).toThrow(Error)
 })
 
-test("a header that would begin another, or is the protocol's own, is refused without its value", () => {
+test('a header with a line break, or of the protocol, is rejected without its value', () => {
   for (const headers of [
     { x: 'secret\r\nhost: other' },
     { 'x\r\nhost': 'a' },
@@ -86,7 +86,7 @@ test("a header that would begin another, or is the protocol's own, is refused wi
   }
 })
 
-test('messages of gRPC come whole, wherever they are cut; one that is too long is refused', () => {
+test('messages of gRPC come whole, wherever they are cut', () => {
   const message = (length: number, fill: number) => {
     const bytes = Buffer.alloc(5 + length, fill)
     bytes[0] = 0

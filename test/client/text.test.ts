@@ -7,7 +7,7 @@ const { client } = serving([], 'text')
 const TEXTS = ['the cat sat on the mat', 'a dog', '']
 
 describe.each(WAYS.filter(({ isGrpc }) => !isGrpc))('$name', (way) => {
-  test('P-227: vectors are those of the model, in the order of the texts, with the tokens that ran', async () => {
+  test('P-227: vectors are those of the model, in the order of the texts', async () => {
     const target = client(way)
     const { model, tokens, vectors } = await target.embed(TEXTS, { model: 'embed' })
     // Each text has a [CLS] and a [SEP].

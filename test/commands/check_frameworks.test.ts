@@ -139,7 +139,7 @@ describe('trees', () => {
     expect((await runs(doctor, [join(directory, 'r')], directory)).out).toContain('to change         model m: ')
   })
 
-  test('an error if the configuration has other dims than the trees, in the words of a load', async () => {
+  test('an error if the configuration has other dims than the trees', async () => {
     const dims =
       'input [ { name: "input__0" data_type: TYPE_FP32 dims: [ 32 ] } ]\n' +
       'output [ { name: "output__0" data_type: TYPE_FP32 dims: [ 2 ] } ]\nmax_batch_size: 4\n'
@@ -154,7 +154,7 @@ describe('trees', () => {
     expect(out).toContain("tensor 'output__0': the model expects 2 dimensions (shape [-1,1])")
   })
 
-  test('doctor takes an empty file for a placeholder, and checks the parameters of a configuration alone', async () => {
+  test('doctor takes an empty file for a placeholder', async () => {
     const directory = files({
       'r/m/1/xgboost.json': '',
       'r/m/config.pbtxt': config({ model_type: 'xgboost_json', is_classifier: 'false' }),

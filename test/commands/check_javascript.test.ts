@@ -62,7 +62,7 @@ test('TypeScript on a Node that neither strips types nor has a transpiler is rep
   expect(await missingTranspiler(config)).toBe(null)
 })
 
-test('init makes a repository from a directory with a model.ts, with the files beside it', async () => {
+test('init makes a repository from a directory with a model.ts', async () => {
   const directory = files({ 'echo/model.ts': MODEL, 'echo/words.json': '[]' })
   const { code, out } = await runs(init, [join(directory, 'echo'), `--out=${join(directory, 'models')}`], directory)
   expect(code).toBe(0)

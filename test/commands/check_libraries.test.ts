@@ -37,7 +37,7 @@ test('a library without its entry point is an error with the path of the library
   expect(out).toContain('1 model, 1 error, 0 warnings\n')
 })
 
-test('a function that Triton does not have is an error, one that does nothing here a warning', async () => {
+test('a function that Triton lacks is an error, one without effect here a warning', async () => {
   const use = (name: string) => `${EXECUTE}void* ${name}(void); void* use(void) { return ${name}(); }`
   const unknown = await checked(use('TRITONBACKEND_Tomorrow'))
   expect([unknown.code, unknown.out]).toEqual([1, expect.stringMatching(/undefined symbol: TRITONBACKEND_Tomorrow/)])

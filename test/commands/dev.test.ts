@@ -4,7 +4,7 @@ import * as dev from '../../src/tools/dev/index.js'
 import { importsOf } from '../../src/tools/dev/imports.js'
 import { files, runs } from './harness.js'
 
-test('a repository that is missing, no directory, a model, or one of several is rejected with advice', async () => {
+test('a repository that is missing, a file, a model or one of several is rejected', async () => {
   const directory = files({ 'models/m/1/model.ts': '', 'file.txt': '' })
   const fails = async (...args: string[]) => {
     const { code, out, err } = await runs(
@@ -28,7 +28,7 @@ test('a repository that is missing, no directory, a model, or one of several is 
   expect(await fails('./models', '--http-prot=1')).toContain("did you mean '--http-port'?")
 })
 
-test('the imports of a model are those of its versions and of the files that they import', () => {
+test('the imports of a model are those of its versions and of their imports', () => {
   const directory = files({
     'm/1/model.ts': "import './a.ts'\nimport type { B } from \"../b.mts\"\nexport * from '../../lib/c'",
     'm/1/a.ts': "const load = await import('./data.json')\nrequire('../../lib/d')",

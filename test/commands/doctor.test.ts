@@ -692,7 +692,7 @@ class TritonPythonModel:
     `)
   })
 
-  test('a TensorRT plan runs on GPUs only, and a backend below --backend-directory is served', async () => {
+  test('a TensorRT plan runs on GPUs only; a backend of --backend-directory is served', async () => {
     const directory = files({
       'r/plan/config.pbtxt':
         ONNX.replace(/^backend.*\n/, 'platform: "tensorrt_plan"\n') + 'instance_group [ { kind: KIND_GPU } ]',
@@ -731,7 +731,7 @@ class TritonPythonModel:
     expect(new Set(list.map((line) => line.split(' ')[0])).size).toBe(list.length)
   })
 
-  test('forms found in guides: pages, launchers, entry points, paths in the image, objects in lists', async () => {
+  test('forms found in guides: pages, launchers, entry points, paths, lists', async () => {
     const page =
       'Run\n```bash\n$ docker run --gpus=1 --rm -v ${PWD}/models:/models ' +
       'nvcr.io/nvidia/tritonserver:25.01-py3 tritonserver --model-repository=/models\n```\n'
@@ -815,7 +815,7 @@ items:
     expect(containerfile).not.toMatch(/install[^&]*\bcurl\b|ENTRYPOINT/)
   })
 
-  test('models that want a GPU: the CPU serves them only where the file gives the container none', async () => {
+  test('models for a GPU are served by the CPU only if the container has no GPU', async () => {
     const models = {
       'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`,
       'models/m/1/model.onnx': '',
@@ -1007,7 +1007,7 @@ describe('unreadable input exits with 2', () => {
   })
 })
 
-test("an exporter's directory is reported with the command that makes a repository of it", async () => {
+test("an exporter's directory is reported with the command that makes a repository", async () => {
   const directory = files({ 'config.json': '{}', 'model.onnx': '', 'tokenizer.json': '{}' })
   const { code, err } = await runs(doctor, [directory])
   expect([code, err]).toEqual([
@@ -1028,7 +1028,7 @@ describe('hostile files', () => {
     expect((await runs(doctor, [directory])).code).toBe(2)
   })
 
-  test('YAML of aliases of aliases, of aliases in rings, of brackets, of a hundred thousand items', async () => {
+  test('YAML of nested and circular aliases, of brackets, of a hundred thousand items', async () => {
     const bomb = [
       'a0: &a0 [x, x, x, x, x, x, x, x, x, x]',
       ...Array.from({ length: 30 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`),

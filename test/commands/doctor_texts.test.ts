@@ -91,7 +91,7 @@ describe('an image that is made for another backend is not replaced', () => {
     expect(other.diff).toBe('')
   })
 
-  test('an image for TensorFlow is replaced, and files to convert are reported with the command', async () => {
+  test('an image for TensorFlow is replaced', async () => {
     const script =
       'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver ' +
       '--model-repository=/models\n'
@@ -138,7 +138,7 @@ describe('an image that is made for another backend is not replaced', () => {
   })
 })
 
-test('an image for vLLM is replaced by one with Python, also where its models are elsewhere', async () => {
+test('an image for vLLM is replaced by one with Python', async () => {
   const image = 'nvcr.io/nvidia/tritonserver:24.07-vllm-python-py3'
   const script = (models: string): string =>
     `docker run -v ${models}:/models ${image} tritonserver --model-repository=/models\n`
@@ -855,7 +855,7 @@ describe('LD_PRELOAD is in the diff, however the file writes it', () => {
 })
 
 describe('a Dockerfile as people write it', () => {
-  test('an image of Triton’s own files, a here-document, a file that is copied to the root', async () => {
+  test('an image of Triton’s own files, a here-document, a file copied to the root', async () => {
     const dockerfile = `FROM nvcr.io/nvidia/tritonserver:21.08-py3-min AS full
 FROM ubuntu:20.04
 COPY --from=full /opt/tritonserver /opt/tritonserver

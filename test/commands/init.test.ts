@@ -77,7 +77,7 @@ describe('a file that is no model', () => {
   })
 })
 
-test('the IR of OpenVINO becomes a repository with its weights; the reason for a failed load is reported', async () => {
+test('the IR of OpenVINO becomes a repository with its weights', async () => {
   const content = { 'd/yolo.xml': '<net name="yolo"/>', 'd/yolo.bin': 'weights' }
   for (const source of ['d/yolo.xml', 'd']) {
     const { code, out, directory } = await made(content, source)
@@ -133,7 +133,7 @@ describe('a model of PyTorch', () => {
     expect(config).toContain('fill them in')
   })
 
-  test('a file that was not fetched is refused, and a directory with one file is that model', async () => {
+  test('a file that was not fetched is refused', async () => {
     expect(await made({ 'm.pt': POINTER }, 'm.pt')).toMatchObject({
       code: 1,
       err: expect.stringContaining('m.pt is a pointer of Git LFS') as string,
@@ -184,7 +184,7 @@ describe('trees', () => {
     expect(readFileSync(join(directory, 'out/d/config.pbtxt'), 'utf8')).toContain('\nmax_batch_size: 64\n')
   })
 
-  test('unknown files and tree models that are not supported are rejected, and leave no files', async () => {
+  test('unknown files and tree models that are not supported are rejected', async () => {
     const none =
       /is not a \.onnx, \.pt, \.pt2, \.xml or \.plan file, not trees .*, not JSON with .*, and not a directory with a model\.py/
     const refused: [string, string | Uint8Array, RegExp][] = [
@@ -203,7 +203,7 @@ describe('trees', () => {
 })
 
 describe('a directory', () => {
-  test('as optimum-cli writes it is one model, with its weights, called like the directory', async () => {
+  test('as optimum-cli writes it is one model', async () => {
     const content = {
       'distilbert/model.onnx': external('model.onnx_data'),
       'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer),
@@ -250,7 +250,7 @@ test('a model or a repository in a cloud is refused, and the message says what t
 })
 
 describe('output', () => {
-  test('npx is added if a shell would not find the program; if npx would not either, the file is called', () => {
+  test('npx is added if a shell would not find the program', () => {
     const directory = files({
       'bin/nereid': '',
       'project/node_modules/.bin/nereid': '',

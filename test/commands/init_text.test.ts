@@ -37,7 +37,7 @@ async function answerOf(out: string, { httpPort }: TestServer): Promise<Record<s
 }
 
 describe('a folder', () => {
-  test('of sentence-transformers embeds: its files are copied, its weights of other frameworks are not', async () => {
+  test('of sentence-transformers embeds: its files are copied without other weights', async () => {
     const more = { 'hub/README.md': 'A model.', 'hub/pytorch_model.bin': 'weights', 'hub/vocab.txt': '[PAD]' }
     const { code, out, err, models, config } = await made({ ...below('hub', textFolder()), ...more })
     expect([code, err]).toEqual([0, ''])
@@ -162,7 +162,7 @@ describe('a folder without a graph', () => {
   })
 })
 
-test('a folder in the place of a repository or of a model is named, with the command that makes one of it', () => {
+test('a folder in the place of a repository or of a model is named', () => {
   const hub = join(files(below('hub', textFolder())), 'hub')
   expect(repositoryHint(hub, new Map(), true)).toContain(
     ` is the folder of a text model: ${invocation('nereid')} init ${hub} makes a repository of it, ` +

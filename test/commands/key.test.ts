@@ -17,7 +17,7 @@ interface File {
 const read = (path: string): File => JSON.parse(readFileSync(path, 'utf8')) as File
 
 describe('a key that is made', () => {
-  test('is printed alone, and the file, which only its owner reads, has its hash and not the key', async () => {
+  test('is printed alone; the file, readable only by its owner, has its hash', async () => {
     const directory = files({})
     const path = join(directory, 'keys.json')
     const { code, out, err } = await runs(
@@ -138,7 +138,7 @@ describe('mistakes', () => {
       .mockReturnValue(Readable.from([Buffer.from('0123456789abcdefghij')]) as unknown as typeof process.stdin)
     const { err } = await runs(key, [join(directory, 'keys.json'), '--name=own', '--scope=all', '--hash'], directory)
     stdin.mockRestore()
-    expect(err).toBe("error: with this key ./keys.json could not be used: keys: the hash of 'own' stands twice\n")
+    expect(err).toBe("error: with this key ./keys.json could not be used: keys: the hash of 'own' occurs twice\n")
   })
 
   test('an invalid file, and one that another command writes, are left alone', async () => {
@@ -152,7 +152,7 @@ describe('mistakes', () => {
   })
 })
 
-test('a file that an editor began with a byte order mark, and whose lines end as on Windows, is read', async () => {
+test('a file that an editor began with a byte order mark', async () => {
   const path = join(files({ 'keys.json': '\uFEFF{\r\n"keys": []\r\n}\r\n' }), 'keys.json')
   expect((await runs(key, [path, '--name=new', '--scope=all'])).code).toBe(0)
   expect(read(path).keys.map(({ name }) => name)).toEqual(['new'])

@@ -218,7 +218,7 @@ describe('what is refused, with nothing left behind', () => {
     nothingLeft(broken)
   })
 
-  test('an interpreter without the packages: the error has the command that installs them', async () => {
+  test('an interpreter without the packages: the error has the install command', async () => {
     const directory = repository(ORIGINAL)
     writeFileSync(join(directory, 'python'), '#!/bin/sh\nexec python3 -I -S "$@"\n')
     const { code, err } = await optimized(directory)
@@ -324,7 +324,7 @@ describe('inputs', () => {
     expect(() => read(JSON.stringify(trace.slice(3, 5)))).toThrow(/has no inputs of 'm': a server with --trace/)
   })
 
-  test('are lines for a text model, of a query and a document for one that reranks; at most 1,000 are used', () => {
+  test('are lines for a text model, of a query and a document for one that reranks', () => {
     expect(read('a\n\nb\n', 'embed').requests.map((one) => Object.values(one))).toEqual(
       ['a', 'b'].map((text) => [{ data: [text], shape: [1, 1], datatype: 'BYTES' }]),
     )
@@ -419,7 +419,7 @@ describe('a comparison', () => {
     expect(result()).toMatchObject({ minimum: NaN, mean: NaN })
   })
 
-  test('of single values is that of all requests together, with the pairs in another order', () => {
+  test('of single values is that of all requests together', () => {
     const pairs = [
       [1, 1],
       [2, 3],

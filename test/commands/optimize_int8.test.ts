@@ -56,7 +56,7 @@ describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noF
     await runs(optimize, [join(directory, 'models', name), `--out=${join(directory, out)}`, ...args], directory)
   const texts = (): string => `--inputs=${join(directory, 'texts.txt')}`
 
-  test('per channel stays close, is a quarter of the size and faster, and its vectors are served', async () => {
+  test('per channel stays close, is a quarter of the size and faster', async () => {
     const { code, out } = await optimized('minilm', 'channel', texts())
     expect([code, out]).toEqual([0, expect.stringMatching(/: int8, dynamic: 3 Gather, 36 MatMul\n/)])
     const [minimum = 0, mean = 0] = cosinesOf(out)
@@ -89,7 +89,7 @@ describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noF
     expect(existsSync(join(directory, 'tensor'))).toBe(false)
   }, 120_000)
 
-  test('nodes stay as they are by name; a pattern without one is refused, and names some that there are', async () => {
+  test('nodes stay as they are by name; a pattern without one is refused', async () => {
     const { code, out } = await optimized('minilm', 'some', texts(), '--exclude=*layer.5*,*Gather*')
     expect([code, out]).toEqual([0, expect.stringMatching(/: int8, dynamic: 30 MatMul; \d+ excluded\n/)])
     const none = await optimized('minilm', 'none', texts(), '--exclude=*layer.9*')
@@ -111,7 +111,7 @@ describe.skipIf(noPackages + noFolder !== '')(`trained MiniLM ${noPackages}${noF
 const QUIET = (): void => {}
 
 describe.skipIf(noPackages !== '')(`a convolution ${noPackages}`, () => {
-  test('becomes static int8, calibrated with half of the inputs and compared with the others', async () => {
+  test('becomes static int8, calibrated with half of the inputs', async () => {
     const random = (count: number): Buffer =>
       raw(Float32Array.from({ length: count }, (_, i) => Math.sin(i * 12.9898) / 4))
     const graph = model({

@@ -22,7 +22,7 @@ const RECORD = {
   copied: { in: 128, out: 64 },
 }
 
-test('a record is explained: what happened, where the time went, what it waited for, what to change', async () => {
+test('a record is explained: what happened, where the time went, what to change', async () => {
   const { code, out, err } = await runs(why, [JSON.stringify(RECORD)])
   expect([code, err]).toEqual([0, ''])
   expect(out).toMatchInlineSnapshot(`
@@ -49,7 +49,7 @@ test('a record is explained: what happened, where the time went, what it waited 
   `)
 })
 
-test('a request that failed names its error, whose fault it is, and whether a repeat can help', async () => {
+test('a request that failed names its error, whose fault it is', async () => {
   const failed = {
     model: 'simple',
     grpc_status: 14,

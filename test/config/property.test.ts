@@ -147,40 +147,36 @@ function failureOf(act: () => unknown): string {
   }
 }
 
-test(
-  'C-28 in text a singular field twice is refused by name, a list or a map grows, a second member of a oneof ' +
-    'is refused',
-  () => {
-    const refused = { twice: 0, oneof: 0, grown: 0 }
-    for (let seed = 1; seed <= 150; seed++) {
-      const config = anyConfig(seed)
-      const text = toText(ModelConfigSchema, config)
-      for (const [field, alone] of parts(config)) {
-        const doubled = `${text}\n${toText(ModelConfigSchema, alone)}`
-        if (field.fieldKind === 'list' || field.fieldKind === 'map') {
-          refused.grown++
-          expect(parsePbtxt(doubled, 'f'), `seed ${seed}, ${field.name}`).toEqual(merged(config, alone))
-        } else {
-          refused.twice++
-          expect(
-            failureOf(() => parsePbtxt(doubled, 'f')),
-            `seed ${seed}`,
-          ).toContain(`Non-repeated field "${field.name}" is specified multiple times.`)
-        }
-      }
-      const choice = config.schedulingChoice.case
-      for (const other of ['dynamic_batching', 'sequence_batching', 'ensemble_scheduling']) {
-        if (choice === undefined || other === choice.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)) continue
-        refused.oneof++
+test('C-28 in text a singular field twice is refused by name, a list or a map grows', () => {
+  const refused = { twice: 0, oneof: 0, grown: 0 }
+  for (let seed = 1; seed <= 150; seed++) {
+    const config = anyConfig(seed)
+    const text = toText(ModelConfigSchema, config)
+    for (const [field, alone] of parts(config)) {
+      const doubled = `${text}\n${toText(ModelConfigSchema, alone)}`
+      if (field.fieldKind === 'list' || field.fieldKind === 'map') {
+        refused.grown++
+        expect(parsePbtxt(doubled, 'f'), `seed ${seed}, ${field.name}`).toEqual(merged(config, alone))
+      } else {
+        refused.twice++
         expect(
-          failureOf(() => parsePbtxt(`${text} ${other} { }`, 'f')),
+          failureOf(() => parsePbtxt(doubled, 'f')),
           `seed ${seed}`,
-        ).toMatch(/another member of oneof "scheduling_choice"\.$/)
+        ).toContain(`Non-repeated field "${field.name}" is specified multiple times.`)
       }
     }
-    for (const [what, count] of Object.entries(refused)) expect(count, what).toBeGreaterThan(50)
-  },
-)
+    const choice = config.schedulingChoice.case
+    for (const other of ['dynamic_batching', 'sequence_batching', 'ensemble_scheduling']) {
+      if (choice === undefined || other === choice.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)) continue
+      refused.oneof++
+      expect(
+        failureOf(() => parsePbtxt(`${text} ${other} { }`, 'f')),
+        `seed ${seed}`,
+      ).toMatch(/another member of oneof "scheduling_choice"\.$/)
+    }
+  }
+  for (const [what, count] of Object.entries(refused)) expect(count, what).toBeGreaterThan(50)
+})
 
 test('C-32 two configurations in one JSON object merge as on the wire', () => {
   let met = 0
@@ -234,7 +230,7 @@ test('C-32 every spelling of JSON that protobuf reads means the same', () => {
   }
 })
 
-test('bytes that are no UTF-8 are refused or stand where they mean nothing; they never turn into other text', () => {
+test('bytes that are no UTF-8 are refused or stand where they mean nothing', () => {
   const r = random(7)
   let refused = 0
   for (let seed = 1; seed <= 300; seed++) {

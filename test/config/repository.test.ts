@@ -234,7 +234,7 @@ describe('R-15 completion', () => {
   }
   const setting = (value: string): { key: string; value: string }[] => [{ key: 'default-max-batch-size', value }]
 
-  test('a batching graph gets size 4 and a batcher, other sizes by setting, none at 1 and 0', () => {
+  test('a batching graph gets size 4 and a batcher, other sizes by setting', () => {
     expect(shown(null)).toBe('4 dynamicBatching I[5] -> O[5]')
     expect(shown(null, PAIR, setting('16'))).toBe('16 dynamicBatching I[5] -> O[5]')
     expect(shown(null, PAIR, setting('1'))).toBe('1 default I[5] -> O[5]')
@@ -256,7 +256,7 @@ describe('R-15 completion', () => {
       ),
     ).toBe('0 default I[-1,5] -> O[-1,5]')
   })
-  test('a graph of which one tensor cannot batch is served without, or not at all when batching is asked for', () => {
+  test('a graph with a tensor that cannot batch is served without batches or not at all', () => {
     const mixed = io([tensor('I', 11, [-1, 5])], [tensor('O', 11, [5])])
     expect(shown(null, mixed)).toBe('0 default I[-1,5] -> O[5]')
     expect(reason(() => shown('max_batch_size: 2', mixed))).toBe(
@@ -362,7 +362,7 @@ describe('C-13, C-14 instance groups', () => {
   ]
   test.each(cases)('%j with GPUs %j', (text, gpus, expected) => expect(groups(text, gpus)).toBe(expected))
 
-  test('groups are checked before the file is opened; inputs and outputs too if the file adds nothing', () => {
+  test('groups are checked before the file is opened', () => {
     const ready = (text: string, flags = AUTO): string =>
       reason(() => prepareConfig(parsePbtxt(`name: "m" backend: "onnxruntime" ${text}`, ''), flags, NO_GPUS)).replace(
         'Invalid argument: ',
@@ -380,7 +380,7 @@ describe('C-13, C-14 instance groups', () => {
     expect(ready(`platform: "onnxruntime_onnx" version_policy { all { } } ${bad}`, STRICT)).toBe(text)
   })
 
-  test('--gpu-fallback=cpu: groups that want a GPU move to the CPU, keep their counts and lose their GPUs', () => {
+  test('--gpu-fallback=cpu: groups for a GPU move to the CPU and keep their counts', () => {
     const moved = (text: string): string => {
       const result = moveGpuGroupsToCpu(parsePbtxt(`name: "m" backend: "onnxruntime" ${text}`, ''))
       const groups = resolveInstanceGroups(result.config, NO_GPUS).instanceGroup.map(

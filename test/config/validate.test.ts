@@ -369,7 +369,7 @@ describe('C-02 normalisation', () => {
       },
     })
   })
-  test('existing fields stay; a batcher without batching gets no size, an ensemble no optimization', () => {
+  test('existing fields stay; a batcher without batching gets no size', () => {
     expect(
       shown('version_policy { all { } } dynamic_batching { } optimization { input_pinned_memory { enable: false } }'),
     ).toMatchObject({

@@ -157,7 +157,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     }
   })
 
-  test('is used with the keyboard alone: a model opens, and the focus returns when it is closed', async () => {
+  test('is used with the keyboard alone: a model opens', async () => {
     const tab = await open()
     await tab.until(`document.querySelector('.models button.name')`)
     await tab.press('Tab')
@@ -270,7 +270,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     await expect.poll(async () => Number(await consoles())).toBe(before)
   })
 
-  test('says since when there is no connection, and continues with the server that comes back', async () => {
+  test('says since when there is no connection', async () => {
     const first = await TestServer.start(join(work, 'models'), ['--model-control-mode=explicit'])
     const tab = await open('/console', { at: first })
     await tab.until(`${text('.status .state')} === 'ready'`)
@@ -288,7 +288,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     await second.stop()
   })
 
-  test('asks for a key where the server wants one, shows the text of the server, and then shows all', async () => {
+  test('asks for a key where the server wants one, shows the text of the server', async () => {
     const keys = join(work, 'keys.json')
     const main = join(ROOT, 'dist/cli/main.js')
     const make = (scope: string) =>
@@ -350,7 +350,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     expect(await tab.run(`${level}.form.querySelector('button').disabled`)).toBe(true)
   })
 
-  test('moves between its views without loading the page again, with the focus on the heading', async () => {
+  test('moves between its views without loading the page again', async () => {
     const tab = await open('/')
     await tab.until(text('main table'))
     await tab.run('window.sameProgram = true')
@@ -419,7 +419,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     await stop()
   })
 
-  test('the table is sorted at once by the header under the pointer, and all its rows are reached by Tab', async () => {
+  test('the table is sorted at once by the header under the pointer', async () => {
     for (let i = 0; i < ROWS; i += 1) identity('rows', `row-${String(i).padStart(3, '0')}`, 0)
     const rows = await TestServer.start(join(work, 'rows'), ['--model-control-mode=explicit', '--load-model=row-299'])
     const tab = await open('/console', { at: rows })
@@ -449,7 +449,7 @@ describe.skipIf(CHROMIUM === undefined)('the console', { timeout: 120_000 }, () 
     await rows.stop()
   })
 
-  test(`stays usable with ${MANY} models: only rows in sight are drawn, and the filter finds one`, async () => {
+  test(`stays usable with ${MANY} models: only rows in sight are drawn`, async () => {
     for (let i = 0; i < MANY; i += 1) identity('many', `model-${String(i).padStart(4, '0')}`, 0)
     // Listed, and not loaded, which would take most of a minute on a busy machine.
     const many = await TestServer.start(join(work, 'many'), ['--model-control-mode=explicit'])

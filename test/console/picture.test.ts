@@ -116,7 +116,7 @@ test('a model that stopped responding, and one that became slower, are found', (
   ])
 })
 
-test('requests that wait for memory, and CPU that is used up, are findings of the server', () => {
+test('requests that wait for memory, and exhausted CPU, are findings of the server', () => {
   const picture = new Picture()
   for (let second = 0; second < 3; second += 1)
     picture.event(
@@ -138,7 +138,7 @@ test('requests that wait for memory, and CPU that is used up, are findings of th
   ])
 })
 
-test('requests that are rejected before they reach a model are a finding of the server, with the last reason', () => {
+test('requests that are rejected before they reach a model are a finding of the server', () => {
   const picture = new Picture()
   for (let second = 0; second < 30; second += 1)
     picture.event('now', now(second, [], { failed: { client: second * 5, model: 0, server: 0, environment: 0 } }))

@@ -119,7 +119,7 @@ test('the service of KServe asks for a runtime, a format and a protocol that the
   expect(found.spec.protocolVersions).toContain(protocolVersion)
 })
 
-test('the pool selects pods at their port, routes share it out, and pods have the engine of the picker', () => {
+test('the pool selects pods at their port, routes share it out', () => {
   const [pool] = objectsOf(readFile('gateway/pool.yaml'))
   const [pod] = PODS.filter(({ beside }) => beside.some(({ metadata }) => metadata.name === pool.metadata.name))
   const labels = pod?.beside.find(({ kind }) => kind === 'Deployment').spec.template.metadata.labels
@@ -197,7 +197,7 @@ describe('the chart', () => {
   })
 })
 
-test('metrics that alerts, the dashboard and autoscalers name are ones that servers have', () => {
+test('metrics of alerts, the dashboard and autoscalers exist in servers', () => {
   const metrics = readFile('../metrics.md')
   const files = [
     'prometheus/rules.yaml',
@@ -216,7 +216,7 @@ test('metrics that alerts, the dashboard and autoscalers name are ones that serv
   expect(others.filter((name) => !isListed(name) && !isListed(name.replace(/_bucket$/, '')))).toEqual([])
 })
 
-test('the adapter serves each metric that a HorizontalPodAutoscaler of the chart asks for', () => {
+test('the adapter serves each metric of HorizontalPodAutoscalers of the chart', () => {
   const [{ rules }] = objectsOf(readFile('prometheus/adapter.yaml'))
   const served = (rules.custom as Yaml[]).flatMap(({ seriesQuery, name }) =>
     name === undefined ? /__name__=~"([^"]+)"/.exec(seriesQuery as string)?.[1]?.split('|') : [name.as],

@@ -44,63 +44,55 @@ async function withServer(
 
 const GIB = 2 ** 30
 
-test(
-  'M-27 M-28 pools have the sizes of their flags, and models at most their part of a GPU',
-  { timeout: 60_000 },
-  async () => {
-    const flags = [
-      '--pinned-memory-pool-byte-size=1024',
-      '--cuda-memory-pool-byte-size=1:5',
-      '--cuda-memory-pool-byte-size=1:4096',
-      '--model-load-gpu-limit=0:0.5',
-      '--pinned-region-byte-size=8192',
-    ]
-    await withServer(flags, {}, async (server) => {
-      await vi.waitFor(async () => expect(await lines(server)).toContain('nereid_pinned_region_bytes_max 8192'), 20_000)
-      expect(await lines(server)).toEqual(
-        [
-          'nv_pinned_memory_pool_total_bytes 1024',
-          'nv_pinned_memory_pool_used_bytes 0',
-          'nereid_pinned_body_bytes 0',
-          'nereid_pinned_body_bytes_max 512',
-          'nereid_pinned_pool_exhausted_total 0',
-          'nereid_pinned_region_bytes 0',
-          'nereid_pinned_region_bytes_max 8192',
-          'nereid_device_pool_bytes{device="0"} 0',
-          'nereid_device_pool_bytes{device="1"} 0',
-          'nereid_device_pool_bytes_max{device="0"} 67108864',
-          'nereid_device_pool_bytes_max{device="1"} 4096',
-          'nereid_device_pool_exhausted_total{device="0"} 0',
-          'nereid_device_pool_exhausted_total{device="1"} 0',
-          'nereid_device_promised_bytes{device="0"} 0',
-          'nereid_device_promised_bytes{device="1"} 0',
-          `nereid_device_promised_bytes_max{device="0"} ${8 * GIB}`,
-          `nereid_device_promised_bytes_max{device="1"} ${16 * GIB}`,
-        ].toSorted(),
-      )
-    })
-  },
-)
-
-test(
-  'M-27 O-8 without a GPU the pinned pool has its configured size, nothing is in use, and no family of ours is there',
-  { timeout: 60_000 },
-  async () => {
-    await withServer(
-      ['--pinned-memory-pool-byte-size=1024'],
-      { NEREID_LIBCUDA: '/nonexistent/libcuda.so.1' },
-      async (server) => {
-        expect(await lines(server)).toEqual([
-          'nv_pinned_memory_pool_total_bytes 1024',
-          'nv_pinned_memory_pool_used_bytes 0',
-        ])
-      },
+test('M-27 M-28 pools have the sizes of their flags', { timeout: 60_000 }, async () => {
+  const flags = [
+    '--pinned-memory-pool-byte-size=1024',
+    '--cuda-memory-pool-byte-size=1:5',
+    '--cuda-memory-pool-byte-size=1:4096',
+    '--model-load-gpu-limit=0:0.5',
+    '--pinned-region-byte-size=8192',
+  ]
+  await withServer(flags, {}, async (server) => {
+    await vi.waitFor(async () => expect(await lines(server)).toContain('nereid_pinned_region_bytes_max 8192'), 20_000)
+    expect(await lines(server)).toEqual(
+      [
+        'nv_pinned_memory_pool_total_bytes 1024',
+        'nv_pinned_memory_pool_used_bytes 0',
+        'nereid_pinned_body_bytes 0',
+        'nereid_pinned_body_bytes_max 512',
+        'nereid_pinned_pool_exhausted_total 0',
+        'nereid_pinned_region_bytes 0',
+        'nereid_pinned_region_bytes_max 8192',
+        'nereid_device_pool_bytes{device="0"} 0',
+        'nereid_device_pool_bytes{device="1"} 0',
+        'nereid_device_pool_bytes_max{device="0"} 67108864',
+        'nereid_device_pool_bytes_max{device="1"} 4096',
+        'nereid_device_pool_exhausted_total{device="0"} 0',
+        'nereid_device_pool_exhausted_total{device="1"} 0',
+        'nereid_device_promised_bytes{device="0"} 0',
+        'nereid_device_promised_bytes{device="1"} 0',
+        `nereid_device_promised_bytes_max{device="0"} ${8 * GIB}`,
+        `nereid_device_promised_bytes_max{device="1"} ${16 * GIB}`,
+      ].toSorted(),
     )
-  },
-)
+  })
+})
+
+test('M-27 O-8 without a GPU the pinned pool has its size and nothing is in use', { timeout: 60_000 }, async () => {
+  await withServer(
+    ['--pinned-memory-pool-byte-size=1024'],
+    { NEREID_LIBCUDA: '/nonexistent/libcuda.so.1' },
+    async (server) => {
+      expect(await lines(server)).toEqual([
+        'nv_pinned_memory_pool_total_bytes 1024',
+        'nv_pinned_memory_pool_used_bytes 0',
+      ])
+    },
+  )
+})
 
 test(
-  'regions of system shared memory are page-locked within --pinned-region-byte-size, and served beyond it',
+  'regions of system shared memory are page-locked within --pinned-region-byte-size',
   { timeout: 60_000 },
   async () => {
     writeFileSync(join('/dev/shm', key), Buffer.alloc(16384))

@@ -67,54 +67,49 @@ async function withServer(
 const shows = (server: TestServer, lines: readonly string[]): Promise<void> =>
   vi.waitFor(async () => expect((await gpuLines(server)).toSorted()).toEqual([...lines].toSorted()), UNTIL)
 
-test(
-  'O-10 O-24 each device has its six metrics with the label gpu_uuid alone, in the order of Triton and in ' +
-    'plain decimals',
-  { timeout: 60_000 },
-  async () => {
-    await withServer({}, async (server) => {
-      await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
-      const text = await scrape(server)
-      const families = [...text.matchAll(/^# TYPE (nv_gpu_\w+|nv_energy\w+) (\w+)$/gm)].map(
-        ([, name, type]) => `${name} ${type}`,
-      )
-      expect(families).toEqual([
-        'nv_energy_consumption counter',
-        'nv_gpu_utilization gauge',
-        'nv_gpu_memory_total_bytes gauge',
-        'nv_gpu_memory_used_bytes gauge',
-        'nv_gpu_power_usage gauge',
-        'nv_gpu_power_limit gauge',
-      ])
-      // The regular expression of perf_analyzer --collect-metrics.
-      for (const name of [
-        'nv_gpu_utilization',
-        'nv_gpu_power_usage',
-        'nv_gpu_memory_used_bytes',
-        'nv_gpu_memory_total_bytes',
-      ]) {
-        expect(
-          [...text.matchAll(new RegExp(`\\n${name}\\{gpu_uuid="(.*)"\\} (\\d+\\.?\\d*)`, 'g'))].map(([, uuid]) => uuid),
-        ).toEqual([...UUIDS])
-      }
-      mocks.tell(
-        'value nvmlDeviceGetUtilizationRates 0 1',
-        'value nvmlDeviceGetPowerUsage 1 3',
-        'value nvmlDeviceGetUtilizationRates 1 75',
-      )
-      await vi.waitFor(
-        async () =>
-          expect(await gpuLines(server)).toEqual(
-            expect.arrayContaining([
-              ...of(FIRST, { gpu_utilization: 0.01 }),
-              ...of(SECOND, { gpu_utilization: 0.75, gpu_power_usage: 0.003 }),
-            ]),
-          ),
-        UNTIL,
-      )
-    })
-  },
-)
+test('O-10 O-24 each device has its six metrics with the label gpu_uuid alone', { timeout: 60_000 }, async () => {
+  await withServer({}, async (server) => {
+    await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
+    const text = await scrape(server)
+    const families = [...text.matchAll(/^# TYPE (nv_gpu_\w+|nv_energy\w+) (\w+)$/gm)].map(
+      ([, name, type]) => `${name} ${type}`,
+    )
+    expect(families).toEqual([
+      'nv_energy_consumption counter',
+      'nv_gpu_utilization gauge',
+      'nv_gpu_memory_total_bytes gauge',
+      'nv_gpu_memory_used_bytes gauge',
+      'nv_gpu_power_usage gauge',
+      'nv_gpu_power_limit gauge',
+    ])
+    // The regular expression of perf_analyzer --collect-metrics.
+    for (const name of [
+      'nv_gpu_utilization',
+      'nv_gpu_power_usage',
+      'nv_gpu_memory_used_bytes',
+      'nv_gpu_memory_total_bytes',
+    ]) {
+      expect(
+        [...text.matchAll(new RegExp(`\\n${name}\\{gpu_uuid="(.*)"\\} (\\d+\\.?\\d*)`, 'g'))].map(([, uuid]) => uuid),
+      ).toEqual([...UUIDS])
+    }
+    mocks.tell(
+      'value nvmlDeviceGetUtilizationRates 0 1',
+      'value nvmlDeviceGetPowerUsage 1 3',
+      'value nvmlDeviceGetUtilizationRates 1 75',
+    )
+    await vi.waitFor(
+      async () =>
+        expect(await gpuLines(server)).toEqual(
+          expect.arrayContaining([
+            ...of(FIRST, { gpu_utilization: 0.01 }),
+            ...of(SECOND, { gpu_utilization: 0.75, gpu_power_usage: 0.003 }),
+          ]),
+        ),
+      UNTIL,
+    )
+  })
+})
 
 test('O-11 energy counts from the first sample on', { timeout: 60_000 }, async () => {
   mocks.tell('value nvmlDeviceGetTotalEnergyConsumption 0 7000000')
@@ -169,22 +164,18 @@ test.each([
   },
 )
 
-test.each(INSTANCES)(
-  'O-10 an instance is known by its uuid, and has the values that NVML gives of instances: %s',
-  { timeout: 60_000 },
-  async (uuid) => {
-    await withServer({ NEREID_MOCK_CUDA_MIG: '1', CUDA_VISIBLE_DEVICES: `0,${uuid}` }, async (server) => {
-      await shows(server, [
-        AVAILABLE,
-        ...usual(FIRST, 0),
-        ...of(uuid, { gpu_memory_total_bytes: 8 * GIB, gpu_memory_used_bytes: 2 * GIB }),
-      ])
-      expect(server.output()).toContain(
-        `a metric of ${uuid} is not shown: nvmlDeviceGetPowerUsage failed with error 3: Not Supported`,
-      )
-    })
-  },
-)
+test.each(INSTANCES)('O-10 an instance is known by its uuid', { timeout: 60_000 }, async (uuid) => {
+  await withServer({ NEREID_MOCK_CUDA_MIG: '1', CUDA_VISIBLE_DEVICES: `0,${uuid}` }, async (server) => {
+    await shows(server, [
+      AVAILABLE,
+      ...usual(FIRST, 0),
+      ...of(uuid, { gpu_memory_total_bytes: 8 * GIB, gpu_memory_used_bytes: 2 * GIB }),
+    ])
+    expect(server.output()).toContain(
+      `a metric of ${uuid} is not shown: nvmlDeviceGetPowerUsage failed with error 3: Not Supported`,
+    )
+  })
+})
 
 const VALUES = {
   nvmlDeviceGetUtilizationRates: ['gpu_utilization'],
@@ -193,118 +184,102 @@ const VALUES = {
   nvmlDeviceGetTotalEnergyConsumption: ['energy_consumption'],
 }
 
-test(
-  'O-10 a value that a device does not give is missing until it gives it; all others are there',
-  { timeout: 60_000 },
-  async () => {
-    await withServer({}, async (server) => {
-      for (const [name, families] of Object.entries(VALUES)) {
-        mocks.tell(`fail ${name} 1 999`)
-        await shows(server, [
-          AVAILABLE,
-          ...usual(FIRST, 0),
-          ...usual(SECOND, 1).filter((line) => !families.some((family) => line.startsWith(`nv_${family}{`))),
-        ])
-        await vi.waitFor(() => expect(server.output()).toContain(`${name} failed with error 999: Unknown Error`), UNTIL)
-        mocks.tell()
-        await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
-      }
-      // The older form of the same question counts what the driver keeps as in use.
-      mocks.tell('fail nvmlDeviceGetMemoryInfo_v2 1 25')
-      await vi.waitFor(
-        async () =>
-          expect(await gpuLines(server)).toContain(`nv_gpu_memory_used_bytes{gpu_uuid="${SECOND}"} ${2.5 * GIB}`),
-        UNTIL,
-      )
-      mocks.tell('fail nvmlDeviceGetMemoryInfo_v2 1 25', 'fail nvmlDeviceGetMemoryInfo 1 999')
+test('O-10 a value that a device does not give is missing until it gives it', { timeout: 60_000 }, async () => {
+  await withServer({}, async (server) => {
+    for (const [name, families] of Object.entries(VALUES)) {
+      mocks.tell(`fail ${name} 1 999`)
       await shows(server, [
         AVAILABLE,
         ...usual(FIRST, 0),
-        ...usual(SECOND, 1).filter((line) => !line.includes('memory')),
+        ...usual(SECOND, 1).filter((line) => !families.some((family) => line.startsWith(`nv_${family}{`))),
       ])
-      expect(server.output()).toContain(`${SECOND} answers again`)
-    })
-  },
-)
-
-test(
-  'O-10 a device that does not answer at all costs its own values only, and no scrape',
-  { timeout: 90_000 },
-  async () => {
-    await withServer({}, async (server) => {
-      await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
-      mocks.tell('hang nvmlDeviceGetPowerUsage 1', 'value nvmlDeviceGetUtilizationRates 0 50')
-      await vi.waitFor(
-        async () => expect(await gpuLines(server)).toContain(of(FIRST, { gpu_utilization: 0.5 })[0]),
-        UNTIL,
-      )
-      // Its last values are shown for a while, then dropped.
-      await shows(server, [
-        AVAILABLE,
-        ...usual(FIRST, 0).map((line) => line.replace(/^(nv_gpu_utilization.*) .*$/, '$1 0.5')),
-      ])
+      await vi.waitFor(() => expect(server.output()).toContain(`${name} failed with error 999: Unknown Error`), UNTIL)
       mocks.tell()
       await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
-    })
-  },
-)
+    }
+    // The older form of the same question counts what the driver keeps as in use.
+    mocks.tell('fail nvmlDeviceGetMemoryInfo_v2 1 25')
+    await vi.waitFor(
+      async () =>
+        expect(await gpuLines(server)).toContain(`nv_gpu_memory_used_bytes{gpu_uuid="${SECOND}"} ${2.5 * GIB}`),
+      UNTIL,
+    )
+    mocks.tell('fail nvmlDeviceGetMemoryInfo_v2 1 25', 'fail nvmlDeviceGetMemoryInfo 1 999')
+    await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1).filter((line) => !line.includes('memory'))])
+    expect(server.output()).toContain(`${SECOND} answers again`)
+  })
+})
+
+test('O-10 a device that does not answer at all costs its own values only', { timeout: 90_000 }, async () => {
+  await withServer({}, async (server) => {
+    await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
+    mocks.tell('hang nvmlDeviceGetPowerUsage 1', 'value nvmlDeviceGetUtilizationRates 0 50')
+    await vi.waitFor(
+      async () => expect(await gpuLines(server)).toContain(of(FIRST, { gpu_utilization: 0.5 })[0]),
+      UNTIL,
+    )
+    // Its last values are shown for a while, then dropped.
+    await shows(server, [
+      AVAILABLE,
+      ...usual(FIRST, 0).map((line) => line.replace(/^(nv_gpu_utilization.*) .*$/, '$1 0.5')),
+    ])
+    mocks.tell()
+    await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
+  })
+})
 
 test('O-10 a server ends also while a device does not answer', { timeout: 60_000 }, async () => {
   mocks.tell('hang nvmlDeviceGetUtilizationRates *')
   await withServer({}, (server) => shows(server, [AVAILABLE]))
 })
 
-test(
-  'O-17 what instances on a GPU did is counted with its gpu_uuid, and the rest without',
-  { timeout: 60_000 },
-  async () => {
-    const models = mkdtempSync(join(tmpdir(), 'nereid-on-gpus-'))
-    const tensor = (name: string): string => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]`
-    for (const [name, group] of [
-      ['second', 'kind: KIND_GPU gpus: [ 1 ]'],
-      ['host', 'kind: KIND_CPU'],
-    ]) {
-      mkdirSync(join(models, name ?? '', '1'), { recursive: true })
-      writeFileSync(
-        join(models, name ?? '', 'config.pbtxt'),
-        `backend: "${name === 'host' ? 'identity' : 'device_identity'}"\nmax_batch_size: 0\ninput ` +
-          `${tensor('INPUT0')}\noutput ${tensor('OUTPUT0')}\ninstance_group [ { count: 1 ${group} } ]\n`,
-      )
-    }
-    const infer = async (server: TestServer, model: string, datatype = 'FP32'): Promise<number> =>
-      (
-        await fetch(`${server.url}/v2/models/${model}/infer`, {
-          method: 'POST',
-          body: `{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"${datatype}","data":[1]}]}`,
-        })
-      ).status
-    try {
-      await withServer(
-        {},
-        async (server) => {
-          await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
-          for (const model of ['second', 'host', 'second']) expect(await infer(server, model)).toBe(200)
-          const counts = [...parseExposition(await scrape(server), 'text').series]
-            .filter(([key]) => /^nv_inference_(?:count|exec_count|request_success)\{/.test(key))
-            .map(([key, value]) => `${key} ${value}`)
-          expect(counts.toSorted()).toEqual(
-            ['count', 'exec_count', 'request_success']
-              .flatMap((name) => [
-                `nv_inference_${name}{gpu_uuid="${SECOND}",model="second",version="1"} 2`,
-                `nv_inference_${name}{model="host",version="1"} 1`,
-                `nv_inference_${name}{model="second",version="1"} 0`,
-              ])
-              .toSorted(),
-          )
-        },
-        [],
-        models,
-      )
-    } finally {
-      rmSync(models, { recursive: true, force: true })
-    }
-  },
-)
+test('O-17 what instances on a GPU did is counted with its gpu_uuid', { timeout: 60_000 }, async () => {
+  const models = mkdtempSync(join(tmpdir(), 'nereid-on-gpus-'))
+  const tensor = (name: string): string => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]`
+  for (const [name, group] of [
+    ['second', 'kind: KIND_GPU gpus: [ 1 ]'],
+    ['host', 'kind: KIND_CPU'],
+  ]) {
+    mkdirSync(join(models, name ?? '', '1'), { recursive: true })
+    writeFileSync(
+      join(models, name ?? '', 'config.pbtxt'),
+      `backend: "${name === 'host' ? 'identity' : 'device_identity'}"\nmax_batch_size: 0\ninput ` +
+        `${tensor('INPUT0')}\noutput ${tensor('OUTPUT0')}\ninstance_group [ { count: 1 ${group} } ]\n`,
+    )
+  }
+  const infer = async (server: TestServer, model: string, datatype = 'FP32'): Promise<number> =>
+    (
+      await fetch(`${server.url}/v2/models/${model}/infer`, {
+        method: 'POST',
+        body: `{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"${datatype}","data":[1]}]}`,
+      })
+    ).status
+  try {
+    await withServer(
+      {},
+      async (server) => {
+        await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
+        for (const model of ['second', 'host', 'second']) expect(await infer(server, model)).toBe(200)
+        const counts = [...parseExposition(await scrape(server), 'text').series]
+          .filter(([key]) => /^nv_inference_(?:count|exec_count|request_success)\{/.test(key))
+          .map(([key, value]) => `${key} ${value}`)
+        expect(counts.toSorted()).toEqual(
+          ['count', 'exec_count', 'request_success']
+            .flatMap((name) => [
+              `nv_inference_${name}{gpu_uuid="${SECOND}",model="second",version="1"} 2`,
+              `nv_inference_${name}{model="host",version="1"} 1`,
+              `nv_inference_${name}{model="second",version="1"} 0`,
+            ])
+            .toSorted(),
+        )
+      },
+      [],
+      models,
+    )
+  } finally {
+    rmSync(models, { recursive: true, force: true })
+  }
+})
 
 test.each([
   ['nvmlInit_v2 * 9', 'GPU metrics are not available: nvmlInit failed with error 9: Driver Not Loaded'],

@@ -46,7 +46,7 @@ test('tests of cargo are named, and so are binaries that named none', () => {
   })
 })
 
-test('our own runner prints FAILED before a failure, and one without output is an unnamed failure', () => {
+test('our own runner prints FAILED before a failure', () => {
   expect(lastLineCounts(1, 'ok     http: 3\nFAILED grpc: 5 instructions\n1 passed, 1 failed\n')).toEqual({
     passed: 1,
     failed: 1,
@@ -100,7 +100,7 @@ test('tests of pytest are named, failures and errors alike', () => {
   })
 })
 
-test('each failed test is one line with its suite, and the number of lines of a suite is bounded', () => {
+test('each failed test is one line with its suite', () => {
   expect(failureLines('rust', 2, ['a', 'b\n  c'])).toEqual(['  rust      a', '  rust      b c'])
   expect(failureLines('rust', 3, ['a'])).toEqual([
     '  rust      a',
@@ -116,7 +116,7 @@ test('each failed test is one line with its suite, and the number of lines of a 
   expect(many.at(-1)).toContain('1940 more')
 })
 
-test('a test that passes when repeated alone counts as passed and is named; one that fails twice fails', async () => {
+test('a test that passes when repeated alone counts as passed and is named', async () => {
   const first = { passed: 7, failed: 2, failures: ['a', 'b'] }
   const asked: string[][] = []
   const again = (answer: { passed: number; failed: number; failures: string[] }) => async (failures: string[]) => {

@@ -189,41 +189,37 @@ function table(title: string, families: Family[]): string {
 /** Prefixes of file and module names. */
 const PYTHON_PACKAGES = new Set(['nereid_runner', 'nereid_server'])
 
-test(
-  "docs/metrics.md matches the servers' metrics, and has every metric that a page names",
-  { timeout: 60_000 },
-  async () => {
-    const found = [...(await scraped()).values()]
-      .filter(({ name }) => !OF_NODE.test(name))
-      .toSorted((a, b) => (a.name < b.name ? -1 : 1))
-    const [theirs, ours] = [
-      found.filter(({ name }) => name.startsWith('nv_') && !name.endsWith('_bucket')),
-      found.filter(({ name }) => name.startsWith('nereid_') || name.endsWith('_bucket')),
-    ]
-    expect([theirs.length > 25, ours.length > 40]).toEqual([true, true])
-    await expect([HEAD, table("Triton's", theirs), table('Not in Triton', ours)].join('\n')).toMatchFileSnapshot(
-      join(ROOT, 'docs/metrics.md'),
-    )
+test("docs/metrics.md matches the servers' metrics", { timeout: 60_000 }, async () => {
+  const found = [...(await scraped()).values()]
+    .filter(({ name }) => !OF_NODE.test(name))
+    .toSorted((a, b) => (a.name < b.name ? -1 : 1))
+  const [theirs, ours] = [
+    found.filter(({ name }) => name.startsWith('nv_') && !name.endsWith('_bucket')),
+    found.filter(({ name }) => name.startsWith('nereid_') || name.endsWith('_bucket')),
+  ]
+  expect([theirs.length > 25, ours.length > 40]).toEqual([true, true])
+  await expect([HEAD, table("Triton's", theirs), table('Not in Triton', ours)].join('\n')).toMatchFileSnapshot(
+    join(ROOT, 'docs/metrics.md'),
+  )
 
-    const names = new Set(found.map(({ name }) => name))
-    const named = ALL.flatMap((page) =>
-      spansOf(page).flatMap((span) =>
-        [...span.matchAll(/\b((?:nv|nereid)_[a-z]\w*)(…|\*)?/g)].map(([, name = '', cut]) => ({ page, name, cut })),
-      ),
+  const names = new Set(found.map(({ name }) => name))
+  const named = ALL.flatMap((page) =>
+    spansOf(page).flatMap((span) =>
+      [...span.matchAll(/\b((?:nv|nereid)_[a-z]\w*)(…|\*)?/g)].map(([, name = '', cut]) => ({ page, name, cut })),
+    ),
+  )
+  const missing = named.filter(({ page, name, cut }) => {
+    if (
+      names.has(name) ||
+      names.has(name.replace(/_(?:bucket|sum|count)$/, '')) ||
+      name.endsWith('_shm') ||
+      PYTHON_PACKAGES.has(name)
     )
-    const missing = named.filter(({ page, name, cut }) => {
-      if (
-        names.has(name) ||
-        names.has(name.replace(/_(?:bucket|sum|count)$/, '')) ||
-        name.endsWith('_shm') ||
-        PYTHON_PACKAGES.has(name)
-      )
-        return false
-      // Crates and modules have such names, too.
-      if (page === 'ARCHITECTURE.md' || page === 'bench/README.md') return false
-      return cut === undefined || ![...names, 'nereid_process_', 'nereid_nodejs_'].some((one) => one.startsWith(name))
-    })
-    expect(named.length).toBeGreaterThan(80)
-    expect(missing).toEqual([])
-  },
-)
+      return false
+    // Crates and modules have such names, too.
+    if (page === 'ARCHITECTURE.md' || page === 'bench/README.md') return false
+    return cut === undefined || ![...names, 'nereid_process_', 'nereid_nodejs_'].some((one) => one.startsWith(name))
+  })
+  expect(named.length).toBeGreaterThan(80)
+  expect(missing).toEqual([])
+})

@@ -140,7 +140,7 @@ describe('Express', () => {
     expect([parsed?.status, parsed?.body.toString()]).toEqual([200, read?.body.toString()])
   })
 
-  test('what read a body and kept nothing, or a form, is named; other requests are answered', async () => {
+  test('what read a body and kept nothing, or a form, is named', async () => {
     const reader: Middleware = (request, _, next) => void request.resume().once('end', () => next?.())
     const at = await listening(express().use(reader, api))
     const read = await answer(at, 'POST', INFER, PLAIN)

@@ -60,7 +60,7 @@ test('rows that want memory of two processes pass over the stand-in, which is to
 })
 
 test.runIf(process.arch === 'x64')(
-  'rows of ONNX Runtime on a device pass over a provider without a GPU: nothing is copied',
+  'rows of ONNX Runtime on a device pass with a provider without a GPU',
   { timeout: 120_000 },
   () => {
     const only = ['shm-in-place', 'shm-no-copies', 'ort-auto', 'ort-instances', 'ort-offsets', 'ensemble-device']

@@ -20,7 +20,7 @@ const row = (suite: string, passed = 1, measured = 'ready') => ({
   measured,
 })
 
-test('every heavy suite has its last result in test/heavy/RESULTS.md, and no row outlives its suite', () => {
+test('every heavy suite has its last result in test/heavy/RESULTS.md', () => {
   const files = readdirSync(HERE).filter((name) => name.endsWith('.mjs') && name !== 'run.mjs' && name !== 'suites.mjs')
   expect(files.map((name) => name.replace('.mjs', '')).toSorted()).toEqual(SUITES.toSorted())
   const rows = parseResults(readFileSync(RESULTS, 'utf8'))

@@ -23,7 +23,7 @@ async function completed(model: object, config: Configuration = {}): Promise<Con
   return answer['config'] === null ? null : (JSON.parse(String(answer['config'])) as Configuration)
 }
 
-test('declarations become inputs, outputs and the batch size of a configuration without them', async () => {
+test('declarations become inputs, outputs and the batch size of a configuration', async () => {
   expect(await completed(declared)).toEqual({
     name: 'm',
     max_batch_size: 8,
@@ -51,7 +51,7 @@ test('an input that the configuration makes optional is not required by the mode
   expect(await completed(unsaid, { input })).toMatchObject({ input })
 })
 
-test('a wrong or misspelt declaration names the model, the key, what was found and what was meant', async () => {
+test('a wrong declaration names the model, the key, what was found and what was meant', async () => {
   const execute = () => null
   const declared = (tensor: unknown) => completed({ inputs: { IN: tensor }, execute })
   expect(await declared({ datatype: 'FP32' })).toBe(

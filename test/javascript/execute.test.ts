@@ -81,7 +81,7 @@ test('a thrown error answers the whole batch with its text and the frames of the
   expect(second).toBe(first)
 })
 
-test('an input that the model does not declare is an error with the name that may be meant', async () => {
+test('an undeclared input is an error with the name that may be meant', async () => {
   const declared = { inputs: { IMAGE: FP32, MASK: { ...FP32, optional: true as const } }, outputs: { OUT: FP32 } }
   const asked = async (name: string) => {
     const found: unknown[] = []
@@ -211,7 +211,7 @@ test('only outputs that the client asks for are sent', async () => {
   expect([await names('B'), await names('B', 'A'), await names()]).toEqual([['B'], ['A', 'B'], []])
 })
 
-test('a request has its parameters, its sequence and its names; a response has parameters', async () => {
+test('a request has its parameters, its sequence and its names', async () => {
   const seen: unknown[] = []
   const model = await testModel({
     outputs: { OUT: FP32 },
@@ -290,7 +290,7 @@ test('a request that the model forgets is answered with an error', async () => {
   clearInterval(collect)
 })
 
-test('a request without a response whose sender was not taken fails at once, and is logged once', async () => {
+test('a request without a response whose sender was not taken fails at once', async () => {
   const text = (found: string) =>
     failed(
       `execute returned ${found} for a request: return an InferenceResponse for each request, or take its ` +
@@ -327,7 +327,7 @@ test('a cancelled request ends as CANCELLED, and its AbortError is not logged', 
   expect(own.logs.length).toBe(1)
 })
 
-test('an error of an output or of a called model is logged once, one that the model chose is not', async () => {
+test('an error of an output or a called model is logged once, a chosen one is not', async () => {
   const logged = async (execute: (requests: InferenceRequest[], ctx: Context) => unknown) => {
     const model = await testModel({ outputs: { OUT: FP32 }, execute }, { models: { other: () => [] } })
     await model.batch([{}, {}])

@@ -59,7 +59,7 @@ export function twice(value: number): number {
 }
 `
 
-test('a model in TypeScript runs, with local files, and its stacks have the lines of the sources', async () => {
+test('a model in TypeScript runs, with local files', async () => {
   const { runner, version, greeting } = await load({ 'model.ts': TYPESCRIPT, 'helper.ts': HELPER })
   expect(greeting).toMatchObject({ frame: Frame.READY, runner: `Node ${process.version}`, asks_ready: false })
   expect(await ask(runner, 3)).toEqual([6])
@@ -97,7 +97,7 @@ test('models are ES modules or CommonJS, and get the same nereid/backend', async
   expect(values).toEqual([[1], [2], [3], [4], [5], undefined, [6]])
 })
 
-test('a failed load says what and where: an exception, a syntax error, a package that is missing', async () => {
+test('a failed load names its place: an exception, a syntax error, a missing package', async () => {
   const failure = async (files: Record<string, string>) => {
     const { greeting, version, runner } = await load(files)
     expect(greeting.frame).toBe(Frame.FAILED)
@@ -122,7 +122,7 @@ test('a failed load says what and where: an exception, a syntax error, a package
   )
 })
 
-test('an import of a compiled name finds the file in TypeScript, as `module: nodenext` writes it', async () => {
+test('an import of a compiled name finds the file in TypeScript', async () => {
   const model = TYPESCRIPT.replace('./helper.ts', './lib/helper.js')
   const helper = `import { two } from '../two.mjs'\n${HELPER.replace('value * 2', 'value * two')}`
   const files = { 'model.ts': model, 'lib/helper.ts': helper, 'two.mts': 'export const two: number = 2' }

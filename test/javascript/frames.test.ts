@@ -86,7 +86,7 @@ test('frames that the vectors name are sent as they are there', async () => {
   expect((await host.next(Frame.PONG)).bytes.toString('hex')).toBe(bytesOf('pong').toString('hex'))
 })
 
-test('frames of a runner that a server must not accept end in an error, never in a hang', async () => {
+test('invalid frames of a runner end in an error, never in a hang', async () => {
   for (const { hex } of vectors.lies) {
     const host = new RawHost()
     await host.load(echo)
@@ -98,7 +98,7 @@ test('frames of a runner that a server must not accept end in an error, never in
   }
 })
 
-test('READY has the version of the protocol, and says whether the model is asked for its readiness', async () => {
+test('READY has the version of the protocol', async () => {
   const host = new RawHost()
   const loading = host.load({ execute: () => null, isReady: async () => false })
   const ready = await loading
@@ -113,7 +113,7 @@ test('READY has the version of the protocol, and says whether the model is asked
   expect(sent.mock.calls[0]?.[1][Header.flags]).toBe(VERSION)
 })
 
-test('a large input is a view that ends with its request, and its block goes back with the next batch', async () => {
+test('a large input is a view that ends with its request', async () => {
   const kept: Tensor<'FP32'>[] = []
   const host = new RawHost()
   await host.load({
@@ -228,7 +228,7 @@ test('a stream that never waits asks for no segment while blocks come back', asy
   expect(kinds).not.toContain(Frame.NEED_SEGMENT)
 })
 
-test('a refused large segment does not refuse a smaller one that was asked for in the same turn', async () => {
+test('a rejected large segment leaves room for a smaller one in the same turn', async () => {
   const needs: number[] = []
   const segments = [new ArrayBuffer(128), new ArrayBuffer(1024)]
   const memory = { responses: (segment: number) => segments[segment] as ArrayBuffer }
@@ -241,7 +241,7 @@ test('a refused large segment does not refuse a smaller one that was asked for i
   expect(await small).toBe(true)
 })
 
-test('an array of ctx.alloc is sent where it is, and one that is not sent is free again', async () => {
+test('an array of ctx.alloc is sent where it is', async () => {
   const offsets: number[] = []
   const host = new RawHost()
   await host.load(
@@ -281,7 +281,7 @@ test('without shared memory everything is inline', async () => {
 test.each([
   ['', true],
   [' without segments', false],
-])('a signal aborts when the flag of its slot%s says so, and is polled while somebody looks', async (_, hasMemory) => {
+])('a signal aborts when the flag of its slot%s says so', async (_, hasMemory) => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   try {
     const signals: AbortSignal[] = []
@@ -312,7 +312,7 @@ test.each([
   }
 })
 
-test('a signal that is asked for after the cancel aborts, too, once a listener can be there', async () => {
+test('a signal that is read after the cancel aborts, too', async () => {
   const host = new RawHost()
   await host.load({
     execute: async ([request]: InferenceRequest[]) => {
@@ -325,7 +325,7 @@ test('a signal that is asked for after the cancel aborts, too, once a listener c
   expect(await host.result()).toMatchObject({ tensors: [], releases: [] })
 })
 
-test('a call names its request, takes the memory of an input in place and is cancelled by a frame', async () => {
+test('a call names its request, uses the memory of an input and can be cancelled', async () => {
   const host = new RawHost()
   const abort = new AbortController()
   await host.load(

@@ -249,7 +249,7 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(events.match(/"OUT":"(\d)"/g)).toHaveLength(5)
   })
 
-  test('B-JS-02: a sender answers after `execute` has ended, and calls of the model go on', async () => {
+  test('B-JS-02: a sender answers after `execute` has ended', async () => {
     const answered = served.run(
       "=const { sender } = request; keep.later = () => sender.send(text('later'))\n" +
         "console.log('has it', ctx.instanceName); return null",
@@ -276,7 +276,7 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(got).toEqual([1])
   })
 
-  test('B-JS-03: a client that closes the stream ends the generator, whose `finally` runs', async () => {
+  test('B-JS-03: a client that closes the stream ends the generator with its `finally`', async () => {
     const endless =
       'try { for (let i = 0; ; i += 1) { yield text(i); await new Promise((r) => setTimeout(r, 2)) } } ' +
       'finally { keep.ended = (keep.ended ?? 0) + 1; console.log(`ended ${ctx.instanceName}`) }'
@@ -306,7 +306,7 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(await served.run('return keep.aborted', runs)).toBe(true)
   })
 
-  test('B-JS-03: a generator that never waits ends when its client goes, and its responses are few', async () => {
+  test('B-JS-03: a generator that never waits ends when its client goes', async () => {
     const endless = "try { for (;;) yield text('x'.repeat(1000)) } finally { keep.left = (keep.left ?? 0) + 1 }"
     // It runs after the other one.
     const ends = async () => {
@@ -331,7 +331,7 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(served.residentMiB() - before).toBeLessThan(200)
   })
 
-  test('B-JS-03: of 1,000 requests that are cancelled at once, each model sees its cancel', async () => {
+  test('B-JS-03: each of 1,000 requests that are cancelled at once sees its cancel', async () => {
     const waits =
       '=const { sender } = request; keep.gone ??= 0; keep.open = (keep.open ?? 0) + 1\n' +
       "request.signal.addEventListener('abort', () => { keep.gone += 1; void sender.send(text(0)) }); return null"
@@ -360,7 +360,7 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(await served.run('return keep.saw', runs)).toBe(true)
   })
 
-  test('B-JS-03: an output of another shape than configured is an error that has both shapes', async () => {
+  test('B-JS-03: an output with a wrong shape is an error that has both shapes', async () => {
     const shapeOf = async (model: string, values: string, shape: string, rows: number[]) => {
       const made = `=return [new InferenceResponse([Tensor.fromStrings('OUT', ${values}, ${shape})])]`
       const input = { CODE: { data: [made], shape: rows, datatype: 'BYTES' as const } }
@@ -385,7 +385,7 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
       await expect(shapeOf(rows, four, shape, [1, 1])).rejects.toThrow(errorOf(rows, shape, '[-1,1]'))
   })
 
-  test('B-JS-03: a model calls another, which counts it like a client, and errors have their reason', async () => {
+  test('B-JS-03: a model calls another, which counts it like a client', async () => {
     const count = async () => {
       const name = 'nv_inference_request_success{model="numbers"'
       const line = (await served.metrics()).find((line) => line.startsWith(name))
@@ -560,7 +560,7 @@ describe.each(['', '_process'])('models in threads and processes (%s)', (isolati
     expect(await served.failure('keep.counter.inc(-1)', runs)).toContain('non-negative values')
   })
 
-  test('B-JS-02: lines of the logger have their level, what a model prints is logged with the instance', async () => {
+  test('B-JS-02: lines of the logger have their level, prints have the instance', async () => {
     await served.run(
       "ctx.logger.warn('warm \\u001b[31m' + ctx.instanceName)\nctx.logger.verbose('chatty ' + ctx.instanceName)\n" +
         "console.log('printed', { by: ctx.instanceName })\nconsole.error('complained', ctx.instanceName)\n" +
@@ -621,7 +621,7 @@ test('B-JS-01: queued requests run by priority, and end with their timeout', asy
   expect([...order]).toEqual([1, 2, 3, 0])
 })
 
-test('B-JS-04: models in JavaScript and CommonJS are served, and what is no model is an error', async () => {
+test('B-JS-04: models in JavaScript and CommonJS are served', async () => {
   const served2 = async (name: string, code: string, file: string, data: number[]) => {
     repository.model(name, code, '', file)
     await served.load(name)

@@ -65,7 +65,7 @@ test('an error says which tensor, what was expected and what was found', () => {
   )
 })
 
-test('an element that the datatype does not hold is named with its place, its value and the range', () => {
+test('an element that the datatype cannot hold is named with place, value and range', () => {
   const refused = (datatype: Datatype, value: number | bigint, holds: string) =>
     expect(
       () =>

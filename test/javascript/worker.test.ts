@@ -127,7 +127,7 @@ test('process.exit of a model ends its worker only', async () => {
   })
 })
 
-test('an exception or a rejection that nothing caught ends a worker with 1, after its stack was printed', async () => {
+test('an uncaught exception or rejection ends a worker with 1 after its stack', async () => {
   const error = "new Error('outside')"
   for (const wrong of [`setTimeout(() => { throw ${error} })`, `void Promise.reject(${error})`]) {
     const { code, err } = await live(`${wrong}; return new Promise(() => {})`)

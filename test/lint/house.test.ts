@@ -1,5 +1,14 @@
 /** The counts of `npm run lint -- --house`, on small trees of files and on a copy of this one. */
-import { appendFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -28,7 +37,7 @@ test('a group of nodes that reach each other is a circle, however long it is', (
   expect(circles(new Map(Object.entries(uses)))).toEqual([['a', 'b', 'c']])
 })
 
-test('files of a crate use each other by crate::, by super::, in groups and through re-exports', () => {
+test('files of a crate use each other by paths, in groups and through re-exports', () => {
   const two = (one: string, other: string): string[] =>
     circlesOf({ 'crates/a/src/one.rs': one, 'crates/a/src/other.rs': other })
   expect(two('use crate::other::B;\n', 'fn f() { crate::one::g() }\n')).toEqual(['one other'])
@@ -61,7 +70,7 @@ test('a struct of more than 15 fields is named, unless it is exempt', () => {
   expect(counted({ 'crates/a/src/one.rs Large': 'a record' })).toEqual({ value: 0, list: [] })
 })
 
-test('a comment that begins as a fragment, a long line and a type name in four modules are named', () => {
+test('fragments of comments, long lines and type names in four modules are named', () => {
   const source =
     '/// Of each.\nstruct Slot;\n// Whose?\n/// Returns the slot.\n/// What no one reads on.\n// ' +
     `${'x'.repeat(120)}\n`
@@ -73,7 +82,30 @@ test('a comment that begins as a fragment, a long line and a type name in four m
   expect(counts.get('type names in more than 3 modules')?.list).toEqual([`Slot: ${files}`])
 })
 
-test('a long line of a test that has a long literal is a recorded text; one of the server is a long line', () => {
+test('unclear texts, empty sections of errors, and long names of tests are named', () => {
+  const name = 'x'.repeat(81)
+  const { counts } = count(
+    tree({
+      'crates/a/src/lib.rs':
+        '/// Opens it.\n///\n/// # Errors\n/// As there.\nfn open() {}\n/// # Errors\n/// INVALID_ARG.\nfn two() {}\n' +
+        'fn say() -> &\'static str {\n    "the server refuses \\\n     the request {answer}"\n}\n' +
+        'const WELL: &str = "there is no server for {answer}";\n',
+      'src/one.ts': `const a = 'the answer ' + b\nconst c = \`\${d} is no number, at \${e}\`\nconst fine = 'does not answer'.length\n`,
+      'client/src/two.ts': `const a = 'What it says.'\nconst b = 'failed to connect: Connection refused'\n`,
+      'test/three.test.ts': `test('${name}', () => {})\ntest('${name.slice(1)}', () => {})\n`,
+    }),
+  )
+  expect(counts.get('sections of errors without the errors')?.list).toEqual(['crates/a/src/lib.rs: As there.'])
+  expect(counts.get('texts for users with unclear words')?.list).toEqual([
+    'crates/a/src/lib.rs: the server refuses the request',
+    'src/one.ts: is no number, at',
+    'src/one.ts: does not answer',
+    'client/src/two.ts: What it says.',
+  ])
+  expect(counts.get('names of tests of more than 80 characters')?.list).toEqual([`test/three.test.ts: ${name}`])
+})
+
+test('a long line of a test that has a long literal is a recorded text', () => {
   const answer = 'x'.repeat(120)
   const source = [
     `const a = '${answer}'`,
@@ -101,7 +133,7 @@ function small(files: Record<string, string>, settings = SETTINGS): string[] {
     .wrong
 }
 
-test('a folder imports only those that it may, and folders that may import each other are refused', () => {
+test('a folder imports only those that it may', () => {
   expect(
     small({ 'src/api/a.ts': "import { b } from '../config/b.js'\n", 'src/config/b.ts': 'export const b = 1\n' }),
   ).toEqual([])
@@ -174,4 +206,23 @@ test('a wrong import in a copy of this code fails', () => {
     'src/config/names.ts imports src/api/json.ts: files of config may import from native (scripts/house.json)',
     'src/tools/why/record.ts imports src/cli/parse.ts: files of tools may import from internal.ts (scripts/house.json)',
   ])
+})
+
+test('nereid/internal lists what tools import, and no more', () => {
+  const list = readFileSync(join(ROOT, 'src/internal.ts'), 'utf8')
+  const names = [...list.matchAll(/^export (?:type )?\{([^}]*)\}/gm)].flatMap(([, inside = '']) =>
+    inside.split(',').map((name) => name.replace('type', '').trim()),
+  )
+  const tools = readdirSync(join(ROOT, 'src/tools'), { recursive: true, encoding: 'utf8' })
+  const texts = tools
+    .filter((path) => path.endsWith('.ts'))
+    .map((path) => readFileSync(join(ROOT, 'src/tools', path), 'utf8'))
+  const imported = texts.flatMap((text) =>
+    [...text.matchAll(/\{([^}]*)\} from '(?:\.\.\/)+internal\.js'/g)].flatMap(([, inside = '']) =>
+      inside.split(',').map((name) => name.replace(/\btype\b| as \w+/g, '').trim()),
+    ),
+  )
+  expect([...new Set(names)].filter((name) => name !== '').toSorted()).toEqual(
+    [...new Set(imported)].filter((name) => name !== '').toSorted(),
+  )
 })

@@ -12,7 +12,7 @@ const seen = (requests: number, seconds: number, inflight: number) => ({
   inflight: BigInt(inflight),
 })
 
-test('the backlog is the cost per request times pending and running ones, divided by the instances', () => {
+test('the backlog is cost times pending and running requests divided by instances', () => {
   const saturation = new Saturation()
   expect(saturation.of('m:1', seen(0, 0, 0), 2, 0), 'nothing came').toBe(0)
   expect(saturation.of('m:1', seen(0, 0, 3), 2, 1000), 'what they cost is not known').toBeNull()

@@ -44,7 +44,7 @@ const crossesInRust = (type: string): string => {
   return Object.values(NUMBERS).includes(plain) ? plain : 'pointer'
 }
 
-test('each function of the headers has one row, or is one of those that only return an error', () => {
+test('each function of the headers has one row, or only returns an error', () => {
   const declared = PROTOTYPES.map(({ name }) => name).sort()
   expect([...ROWS.map(({ name }) => name), ...STUBS].sort()).toEqual(declared)
   expect(ROWS.length).toBeGreaterThan(270)
@@ -61,7 +61,7 @@ test('each row has the arguments and the result of its function', () => {
   }
 })
 
-test('an object that the library gives up comes after the arguments that can be rejected', () => {
+test('an object that the library gives away comes after arguments that can be wrong', () => {
   const canBeRejected = (type: string): boolean => /^(?:&|Box<|Held<)/.test(type)
   const isGivenUp = (type: string): boolean => /^(?:Option<)?Box</.test(type)
   const wrong = ROWS.filter(({ types }) => {

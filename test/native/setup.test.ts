@@ -24,7 +24,7 @@ for (const name of ['package.json', 'package-lock.json', 'Cargo.toml', 'scripts'
   cpSync(join(ROOT, name), join(clone, name), { recursive: true })
 afterAll(() => rmSync(clone, { recursive: true }))
 
-test('without cargo it explains how to get Rust, or how to put an installed one on the path', () => {
+test('without cargo it explains how to get Rust, or how to put it on the path', () => {
   const home = join(clone, 'home')
   const says = () =>
     spawnSync(process.execPath, ['scripts/setup.mjs'], {
@@ -48,7 +48,7 @@ test('without cargo it explains how to get Rust, or how to put an installed one 
   expect([none.status, hidden.status]).toEqual([1, 1])
 })
 
-test('packages are installed beside a server that runs from the clone, and renamed into place', async (context) => {
+test('packages are installed beside a server that runs from the clone', async (context) => {
   // Below `target`, because links to files cannot leave their file system.
   const own = mkdtempSync(join(ROOT, 'target/clone-'))
   const models = repositories()

@@ -53,7 +53,7 @@ test('composing models are loaded before their ensembles (R-37)', () => {
   ])
 })
 
-test('a chain of a thousand ensembles has one wave each, a ring of a thousand is one wave', () => {
+test('a chain of a thousand ensembles has a wave each, a ring of a thousand has one', () => {
   const chain = known('m0', ...Array.from({ length: 1000 }, (_, i) => `m${i + 1}: m${i}`))
   expect(waves(chain, chain.keys())).toHaveLength(1001)
   expect(dependentsOf(chain, ['m0'])).toHaveLength(1000)

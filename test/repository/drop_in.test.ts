@@ -103,7 +103,7 @@ const scalars = (input: string, output = input): string => `
   input [ { name: "INPUT" data_type: TYPE_FP32 ${input} } ]
   output [ { name: "OUTPUT" data_type: TYPE_FP32 ${output} } ]`
 
-test('R-14 a scalar of the graph may have any number of dimensions of 1 in the configuration', async () => {
+test('R-14 a scalar of the graph may have any dimensions of 1 in the configuration', async () => {
   const server = await serving({
     none: { config: 'backend: "onnxruntime"', graph: scalar },
     one: { config: scalars('dims: [1]'), graph: scalar },

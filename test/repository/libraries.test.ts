@@ -40,7 +40,7 @@ const config = (text: string): ModelConfig => parsePbtxt(Buffer.from(text), 'con
 const found = (text: string, ...flags: string[]): string | null =>
   findLibrary(config(text), place, settings(...flags))?.path ?? null
 
-test('a library is searched in the version, in the model, then below the backend directory', () => {
+test('a library is searched in the version, the model, then the backend directory', () => {
   expect(found('backend: "mine"')).toBe(below)
   const inModel = file('r/m/libtriton_mine.so')
   expect(found('backend: "mine"')).toBe(inModel)
@@ -51,7 +51,7 @@ test('a library is searched in the version, in the model, then below the backend
   expect(found('backend: "mine" runtime: "other.so"')).toBe(join(backends, 'mine/other.so'))
 })
 
-test('a backend directory is given in any way, and one process serves all models of a library below it', () => {
+test('a backend directory is given in any way', () => {
   for (const given of [relative('.', backends), `${backends}/../backends/`, `${backends}//.`]) {
     const settingsOfGiven = settings(`--backend-directory=${given}`)
     const one = findLibrary(config('backend: "mine"'), place, settingsOfGiven)
@@ -71,7 +71,7 @@ test('what is no file, or outside of the directories, is not found', () => {
   expect(found('backend: "mine" runtime: "model.py"')).toBeNull()
 })
 
-test('backends of the core precede a library, but not one of the model, and not if the setting selects it', () => {
+test('backends of the core precede a library, but not one of the model', () => {
   const library = join(backends, 'identity/libtriton_identity.so')
   expect(found('backend: "identity"')).toBeNull()
   expect(found('backend: "identity" runtime: "libtriton_identity.so"')).toBeNull()
@@ -111,7 +111,7 @@ test('host policies and missing instance groups reach the library', () => {
   expect(spec('backend: "mine" instance_group { count: 2 }').defaultGroups).toBe(false)
 })
 
-test('a batching library is the one that a parameter names, or else a file; with sequences there is none', () => {
+test('a batching library is the one that a parameter names, or else a file', () => {
   const parameter = (path: string): string =>
     `backend: "mine" parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "${path}" } }`
   const strategy = (text: string): string | null =>
@@ -130,7 +130,7 @@ test('a batching library is the one that a parameter names, or else a file; with
   )
 })
 
-test('the first group that a library prefers and this machine can serve replaces the default', () => {
+test('the first possible group that a library prefers replaces the default', () => {
   const prepared = config('name: "m" backend: "mine" instance_group { name: "m" count: 1 kind: KIND_CPU }')
   const groups = (json: string, gpus: number[] = []): string[] => {
     const devices = { gpus, gpuSupport: gpus.length > 0, minComputeCapability: 6 }

@@ -173,7 +173,7 @@ test('libraries that need each other are followed once', () => {
   ])
 })
 
-test('directories of /etc/ld.so.conf are read with its includes, each file a limited number of times', () => {
+test('directories of /etc/ld.so.conf are read with its includes, within limits', () => {
   const directory = join(ROOT, 'etc')
   mkdirSync(join(directory, 'conf.d'), { recursive: true })
   writeFileSync(join(directory, 'main'), '# comment\n/first # more\ninclude conf.d/*.conf\ninclude main\n')

@@ -34,7 +34,7 @@ test('tasks of several lists take turns', async () => {
   expect(started).toHaveLength(9)
 })
 
-test('a stopped list, and the rest of a failed one, do not wait for the tasks of others', async () => {
+test('a stopped list, and the rest of a failed one, do not wait for other tasks', async () => {
   const limit = new Limit(2)
   let end = (): void => {}
   const gate = new Promise<void>((done) => (end = done))

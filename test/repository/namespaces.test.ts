@@ -84,7 +84,7 @@ test('R-40 a unique name suffices, and every model is reachable by its repositor
   expect(await failure(() => server.model('m').statistics())).toBe(ambiguous('m'))
 })
 
-test('R-40 without namespaces the same two are unavailable, and no metric names a namespace', async () => {
+test('R-40 without namespaces the same two are unavailable', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelNamespacing: false, exitOnError: false })
   expect(server.index()[0]).toEqual({
@@ -96,7 +96,7 @@ test('R-40 without namespaces the same two are unavailable, and no metric names 
   expect(await failure(() => ask(server, 'm'))).toBe("NOT_FOUND Request for unknown model: 'm' is not found")
 })
 
-test('R-40 an ensemble uses the models of its own repository first, else the only one of that name', async () => {
+test('R-40 an ensemble uses models of its own repository first, else the only one', async () => {
   const a = repository({ m: IDENTITY, own: calling('m'), far: calling('only_b') })
   const b = repository({ m: IDENTITY, only_b: IDENTITY, own: calling('m') })
   const c = repository({ torn: calling('m') })
@@ -113,7 +113,7 @@ test('R-40 an ensemble uses the models of its own repository first, else the onl
   expect(await ask(server, 'far')).toBe(7)
 })
 
-test('R-40 an unload means the only loaded model of a name; a load by key affects one repository', async () => {
+test('R-40 an unload means the only loaded model of a name', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelControlMode: 'explicit' })
   await server.load(`${b}/m`)
@@ -152,7 +152,7 @@ test('R-40 a load by a name in several repositories loads each of them', async (
   for (const key of [`${a}/m`, `${b}/m`]) expect(await ask(named, key)).toBe(7)
 })
 
-test('R-40 mode poll: an ensemble follows its composing model to the other repository, and back', async () => {
+test('R-40 mode poll: an ensemble follows its composing model to the other repository', async () => {
   const [a, b] = [repository({ m: IDENTITY, in_a: calling('m') }), repository({ m: IDENTITY, in_b: calling('m') })]
   const server = await serving([a, b], { modelControlMode: 'poll', repositoryPollSecs: 0 })
   const counts = async (): Promise<Record<string, number>> => {
@@ -168,7 +168,7 @@ test('R-40 mode poll: an ensemble follows its composing model to the other repos
   expect(await counts()).toEqual({ [a]: 1, [b]: 4 })
 })
 
-test('R-40 repositories can be registered with names for directories, and unregistered, at run time', async () => {
+test('R-40 repositories can be registered with names for directories', async () => {
   const [a, b] = [repository({ m: IDENTITY }), repository({ folder: IDENTITY })]
   const server = await serving([a], { modelNamespacing: false, modelControlMode: 'explicit' })
   expect(await failure(() => server.load('mapped'))).toBe(

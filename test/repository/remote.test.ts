@@ -70,7 +70,7 @@ test('only changed objects are downloaded again, and readers of the old files co
   await store.close()
 })
 
-test('only selected versions are downloaded; the others have empty files of the same names', async () => {
+test('only selected versions are downloaded', async () => {
   const { store, memory, file, refresh } = await setup(
     storage({
       'm/config.pbtxt': 'c',
@@ -182,7 +182,7 @@ test('a model that is uploaded again during its download is downloaded again', a
   await store.close()
 })
 
-test('an upload during the start is downloaded again; in mode poll it then waits for the next listings', async () => {
+test('an upload during the start is downloaded again', async () => {
   const memory = storage({ 'm/1/a': 'a1' })
   const { store, load, file } = await setup(memory)
   const again = (content: string): void => {
@@ -242,7 +242,7 @@ test('a model that is removed and returns counts as changed', async () => {
   await store.close()
 })
 
-test('a model that is removed and returns during its download is downloaded in its new form', async () => {
+test('a model that is replaced during its download is downloaded in its new form', async () => {
   const { store, memory, load, file } = await setup(storage({ 'm/1/a': 'a1' }))
   let open = (): void => {}
   memory.gate = new Promise((done) => (open = done))
@@ -336,7 +336,7 @@ test.for([
   await store.close()
 })
 
-test('an object with objects below it is rejected, and invalid names of directories are skipped', async () => {
+test('an object with objects below it is rejected', async () => {
   const { store, load } = await setup(
     storage({ 'm/1': 'file', 'm/1/model': 'x', '../x/1/a': '', [`${'y'.repeat(256)}/1/a`]: '' }),
   )
@@ -348,7 +348,7 @@ test('an object with objects below it is rejected, and invalid names of director
   await store.close()
 })
 
-test('the cache evicts the least recently used objects, and rejects models that do not fit', async () => {
+test('the cache evicts the least recently used objects', async () => {
   const memory = new Memory()
   for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
   memory.put('large/1/model', Buffer.alloc(3 * MIB))
@@ -371,7 +371,7 @@ test('the cache evicts the least recently used objects, and rejects models that 
   await store.close()
 })
 
-test('a model larger than the cache evicts nothing; models that fit together wait for room', async () => {
+test('a model larger than the cache evicts nothing', async () => {
   const memory = new Memory()
   for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
   memory.put('large/1/model', Buffer.alloc(4 * MIB))
@@ -382,7 +382,7 @@ test('a model larger than the cache evicts nothing; models that fit together wai
   await store.close()
 })
 
-test('two servers with one cache download an object once, and an abandoned lock is removed', async () => {
+test('two servers with one cache download an object once', async () => {
   const memory = storage({ 'm/1/model': 'x'.repeat(1000) })
   let open = (): void => {}
   memory.gate = new Promise((done) => (open = done))
@@ -464,7 +464,7 @@ test('a download of a model that was uploaded again goes on with the new files',
   await store.close()
 })
 
-test('a replaced download reports no more progress, and its directories are gone before the next one', async () => {
+test('a replaced download reports no more progress', async () => {
   const memory = storage({ 'm/config.pbtxt': 'c', 'm/1/model': 'one', 'm/2/model': 'two' })
   let open = (): void => {}
   memory.before = (path) => {

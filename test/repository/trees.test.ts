@@ -112,7 +112,7 @@ test('models of XGBoost, LightGBM and treelite predict as their frameworks do', 
   }
 })
 
-test('a configuration only needs its parameters: inputs and outputs are read from the model', async () => {
+test('a configuration needs only parameters: inputs and outputs are in the model', async () => {
   const server = await serving({
     logistic: { of: 'logistic.json' },
     both: { of: 'logistic.json', parameters: { is_classifier: 'true', predict_proba: 'true' } },
@@ -133,7 +133,7 @@ test('a configuration only needs its parameters: inputs and outputs are read fro
   ])
 })
 
-test('classifiers return a class, by their threshold, or probabilities of one class or both', async () => {
+test('classifiers return a class by their threshold, or probabilities', async () => {
   const binary = { of: 'logistic.json' }
   const old = {
     output_class: 'true',
@@ -227,7 +227,7 @@ test('a tree of 1,000 comparisons in a row is served', async () => {
   expect(await ask(server, 'deep', [[-1], [3], [1999], [NaN]])).toEqual([[1], [5], [2000], [2000]])
 })
 
-test('the page has the treelite that wrote the checkpoints of the tests; only those of 4.x load', async () => {
+test('the page has the treelite that wrote the checkpoints of the tests', async () => {
   const checkpoints = files.filter((file) => extname(file) === '.tl')
   const versions = checkpoints.map((file) => {
     const bytes = readFileSync(join(MODELS, file))

@@ -200,7 +200,7 @@ test('a library that cannot be used fails the load, with its own text', async ()
   })
 }, 60_000)
 
-test('a library sees the size of a large input, and answers again after the end of its process', async () => {
+test('a library sees the size of a large input', async () => {
   // 8,000 bytes each, of which two are let in.
   const directory = model('m', { type: 'TYPE_FP32', dims: 2000, maxBytes: '20000' })
   strategy(directory, 'batchstrategy.so')

@@ -147,7 +147,7 @@ test.each(STREAMS)('a stream with %s responds as on the port', async (_, sent, f
   expect(told(mine)).toEqual(told(theirs))
 })
 
-test('responses arrive while the stream is open, and an error arrives before its client ends', async () => {
+test('responses arrive while the stream is open', async () => {
   const call = client.open(`${INFERENCE}ModelStreamInfer`)
   const first = new Promise((resolve) => void call.once('data', resolve))
   call.write(simple(1))
@@ -255,7 +255,7 @@ describe('attacks', () => {
     expect((await client.unary(`${INFERENCE}ModelInfer`, simple(1))).code).toBe('OK')
   })
 
-  test('a client that never reads holds a bounded number of responses, and others are served', async () => {
+  test('a client that never reads holds a bounded number of responses', async () => {
     const session = connect(`http://${outer.address}`)
     const call = session.request({
       ':method': 'POST',
@@ -282,7 +282,7 @@ describe('attacks', () => {
     session.destroy()
   }, 60_000)
 
-  test('a message above the limit of the outer server is rejected, and the connection stays open', async () => {
+  test('a message above the limit of the outer server is rejected', async () => {
     const small = await outerServer(server, { channel: { ...ANY_SIZE, 'grpc.max_receive_message_length': 100_000 } })
     const sender = new BytesClient(small.address)
     const { code, details } = await sender.unary(`${INFERENCE}ModelInfer`, LARGE)

@@ -74,7 +74,7 @@ test.each(
   ]).toEqual([theirs.status, theirs.headers['content-type'], theirs.body.toString()])
 })
 
-test('text endpoints answer in a server of the program, and without a handler behind it on all their paths', async () => {
+test('text endpoints answer in a server of the program', async () => {
   const list = { object: 'list', data: [] }
   const handler = httpHandler(server)
   const [http, at] = await listening((request, response) => handler(request, response, () => response.end('next')))
@@ -112,7 +112,7 @@ test('a client with an unknown address cannot change settings', async () => {
   expect(response.status).toBe(403)
 })
 
-test('a body above the limit is rejected with the text of the port, over an open connection', async () => {
+test('a body above the limit is rejected with the text of the port', async () => {
   const small = await Server.start({
     modelRepository: models.path('small'),
     httpMaxInputSize: 100_000,

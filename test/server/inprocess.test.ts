@@ -26,7 +26,7 @@ test('no port is open by default', async () => {
   expect([server.live(), server.ready(), await server.askReady()]).toEqual([true, true, true])
 })
 
-test('an error names all ports in use, and no model is loaded; the others are free again afterwards', async () => {
+test('an error names all ports in use, and no model is loaded', async () => {
   const holders = await Promise.all(
     [0, 1].map(
       () =>
@@ -124,7 +124,7 @@ test('an invalid option is rejected with the text of the command line', async ()
   await expect(Server.start({ modelRepository: '/nowhere/at/all' })).rejects.toThrow(/failed to stat file/)
 })
 
-test('with exitOnError false, an unreadable repository leaves a server neither live nor ready', async () => {
+test('exitOnError false: a server with an unreadable repository is not live or ready', async () => {
   const other = await Server.start({ modelRepository: '/nowhere/at/all', exitOnError: false, strictReadiness: false })
   expect([other.live(), other.ready(), other.failures]).toEqual([false, false, []])
   expect(await other.stop()).toBe(0)
@@ -154,7 +154,7 @@ test('a second server with other memory limits or another log is rejected', asyn
   expect(server.ready()).toBe(true)
 })
 
-test('a server in a worker thread is checked against others, until its thread has ended', () => {
+test('a server in a worker thread is checked against others until its thread ends', () => {
   const script = `
     const { Worker } = require('node:worker_threads')
     const { once } = require('node:events')
@@ -213,7 +213,7 @@ test('several servers run side by side and stop separately', async () => {
   expect(server.ready()).toBe(true)
 })
 
-test('options of a port (httpPort, httpAddress, allowHttp, …) open it like the flags of the command line', async () => {
+test('options of a port (httpPort, allowHttp, …) open it like the flags', async () => {
   const local = { httpAddress: '127.0.0.1', grpcAddress: '127.0.0.1', metricsAddress: '127.0.0.1' }
   const isOpen = async (options: Partial<ServerOptions>): Promise<boolean[]> => {
     await using other = await Server.start({ modelRepository: models.path('small'), ...options })
@@ -332,7 +332,7 @@ test.each<[unknown, string]>([
   expect(error).toMatchObject({ name: 'ServerError', code: 'INVALID_ARG', message })
 })
 
-test('many requests on one AbortSignal cause no warning, leave no listener, and are all cancelled', async () => {
+test('many requests on one AbortSignal cause no warning, leave no listener', async () => {
   const warnings: Error[] = []
   const note = (warning: Error): number => warnings.push(warning)
   process.on('warning', note)

@@ -120,7 +120,7 @@ test('B-PY-22: a model without a configuration completes it', async () => {
   expect(await loadError('auto_fails')).toContain('UNAVAILABLE state: Internal: ValueError: no luck\n\nAt:\n')
 })
 
-test('S-43: an execution counts if the model failed in it, as in the Python backend of Triton', async () => {
+test('S-43: an execution counts if the model failed in it', async () => {
   const raises = `    def execute(self, requests):
         if pb_utils.get_input_tensor_by_name(requests[0], "IN").as_numpy()[0] > 5:
             raise ValueError("too large")
@@ -158,7 +158,7 @@ test('B-PY-24: a failed load reports and shows the line', async () => {
   )
 })
 
-test('B-PYR-05: a missing module is reported with the search path, a known one with its install command', async () => {
+test('B-PYR-05: a missing module is reported with the search path', async () => {
   model('packages', `import sklearn_of_nobody\n${adds(1)}`)
   const text = await loadError('packages')
   expect(text).toContain("ModuleNotFoundError: No module named 'sklearn_of_nobody'")
@@ -203,7 +203,7 @@ test('B-SEC-08: in explicit mode, code in a load request is run', async () => {
   )
 })
 
-test('B-PY-03: an edited model.py is swapped without a failed request; a broken edit keeps the old one', async () => {
+test('B-PY-03: an edited model.py is swapped without a failed request', async () => {
   model('edited', adds(0))
   expect((await load('edited')).status).toBe(200)
   // All responses, from the first request to the last.
@@ -269,7 +269,7 @@ const inEnvironment = (path: string) =>
   `"$$TRITON_MODEL_DIRECTORY/${path}" } }\n`
 const pack = (directory: string, archive: string) => execFileSync('tar', ['czf', archive, '-C', directory, '.'])
 
-test('B-PYR-06: a model with an environment runs in it, whether a directory or an archive', async () => {
+test('B-PYR-06: a model runs in its environment, a directory or an archive', async () => {
   model('env', TELLS, inEnvironment('own'))
   environment(join(repository, 'env', 'own'), 7)
   expect((await load('env')).json).toEqual({})
@@ -291,7 +291,7 @@ test('B-PYB-02: a backend with an archived environment runs in it', async () => 
   expect(await infer('brought', [0])).toEqual([9])
 })
 
-test('B-PYR-10: output of a model goes to the log with its instance, or unchanged to stdout', async () => {
+test('B-PYR-10: output of a model is logged with its instance, or unchanged on stdout', async () => {
   const prints = join(root, 'prints')
   write(join(prints, 'loud', 'config.pbtxt'), `backend: "python"\n${IO}`)
   write(

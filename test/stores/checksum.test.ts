@@ -273,7 +273,7 @@ s3.complete_multipart_upload(**target, MultipartUpload={'Parts': parts})
   })
 
   test(
-    'a server repeats a damaged download, logs a lasting damage, and prints what it does not compare',
+    'a server repeats a damaged download, logs a lasting damage',
     {
       timeout: 60_000,
     },
@@ -400,7 +400,7 @@ describe('other clouds', () => {
     expect(found).toEqual({ missing: expect.stringContaining('answered 403') as string })
   })
 
-  test('Azure: a blob is compared with its Content-MD5, and with nothing where it has none', async () => {
+  test('Azure: a blob is compared with its Content-MD5', async () => {
     expect(await contentOf(await azure(`<Content-MD5>${md5}</Content-MD5>`))).toBe('123456789')
     const wrong = createHash('md5').update('other').digest('base64')
     const { message } = await thrown(async () => download(await azure(`<Content-MD5>${wrong}</Content-MD5>`)))

@@ -27,7 +27,7 @@ function storage(): Memory {
   return memory
 }
 
-test('equal contents of versions, models and servers are one file, named by a digest of it', async () => {
+test('equal contents of versions, models and servers are one file', async () => {
   const first = await setup(storage())
   const { cacheDirectory } = first
   const second = await setup(storage(), { cacheDirectory })
@@ -44,7 +44,7 @@ test('equal contents of versions, models and servers are one file, named by a di
   await second.store.close()
 })
 
-test('a content counts once against the limit, and stays as long as one of its objects is in use', async () => {
+test('a content counts once against the limit', async () => {
   const memory = storage()
   memory.put('o/1/weights', Buffer.alloc(5 * MIB, 'other'))
   const { store, load, file, cacheDirectory } = await setup(memory, { bytesMax: 25 * MIB })
@@ -56,7 +56,7 @@ test('a content counts once against the limit, and stays as long as one of its o
   await store.close()
 })
 
-test('names of contents that are gone, and damaged names, are removed at the next start', async () => {
+test('names of removed contents, and damaged names, are removed at the next start', async () => {
   const memory = storage()
   const first = await setup(memory)
   const { cacheDirectory } = first

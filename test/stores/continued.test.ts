@@ -155,7 +155,7 @@ test('a damaged part is downloaded again from its beginning', async () => {
   await store.close()
 })
 
-test('a part from before the machine started anew, or without its record, is not continued', async () => {
+test('a part from before a restart of the machine, or without its record, is dropped', async () => {
   for (const change of [
     (record: Buffer): Buffer => {
       record[0] = ~(record[0] ?? 0)
@@ -206,7 +206,7 @@ test('a download whose checksum could not be read is complete, and is not read a
   await store.close()
 })
 
-test('mode poll: a damaged download is repeated after growing pauses, or when it was uploaded again', async () => {
+test('mode poll: a damaged download is repeated after pauses, or after an upload', async () => {
   const memory = new Memory()
   memory.put('m/1/model', 'damaged', md5(Buffer.from('other')))
   const { store, load, refresh } = await setup(memory, { settles: true })
@@ -232,7 +232,7 @@ test('mode poll: a damaged download is repeated after growing pauses, or when it
   await store.close()
 })
 
-test('a download that waits for the reads of another one can be stopped, and small ones are read between', async () => {
+test('a download that waits for the reads of another one can be stopped', async () => {
   const memory = new Memory()
   for (const model of ['n', 'o']) memory.put(`${model}/1/model`, model)
   for (const model of ['large', 'larger']) memory.put(`${model}/1/model`, Buffer.alloc(160 * MIB))

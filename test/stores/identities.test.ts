@@ -223,7 +223,7 @@ describe('AWS', () => {
     AccountId: '1',
   })
 
-  test('a web identity (a role for a service account of Kubernetes): its token is exchanged for keys', async () => {
+  test('a web identity (a Kubernetes service account): its token is exchanged for keys', async () => {
     service = sts
     const environment = {
       AWS_ROLE_ARN: 'arn:aws:iam::1:role/reader',
@@ -239,7 +239,7 @@ describe('AWS', () => {
     expect(new URLSearchParams(services[0]?.body).get('Action')).toBe('AssumeRoleWithWebIdentity')
   })
 
-  test('a web identity whose keys are rejected is exchanged again, with the token that its file has now', async () => {
+  test('a web identity whose keys are rejected is exchanged again', async () => {
     service = (asked) => {
       file('web-token', 'Second')
       return sts(asked)

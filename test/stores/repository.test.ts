@@ -138,7 +138,7 @@ afterAll(async () => {
   rmSync(home, { recursive: true, force: true })
 })
 
-test('models are downloaded at the start, once: a second server has them from the cache', async () => {
+test('models are downloaded once at the start: a second server uses the cache', async () => {
   const here = place()
   await upload(here.bucket, 'simple', 'versions', 'chain')
   const server = await serve(here)
@@ -158,33 +158,26 @@ test('models are downloaded at the start, once: a second server has them from th
   expect(again.output()).not.toContain('hidden-secret')
 })
 
-test(
-  'mode poll: models that are added, changed and removed; half an upload is not loaded',
-  { timeout: 60_000 },
-  async () => {
-    const here = place()
-    await upload(here.bucket, 'simple')
-    const server = await serve(here, '--model-control-mode=poll', '--repository-poll-secs=1')
-    expect(await sum(server)).toBe(6)
-    const config = readFileSync(join(EXAMPLES, 'simple/config.pbtxt'), 'utf8').replace('"simple"', '"added"')
-    await moto.put(`${here.bucket}/repo/added/config.pbtxt`, config)
-    await moto.put(`${here.bucket}/repo/added/1/model.onnx`, readFileSync(join(EXAMPLES, 'simple/1/model.onnx')))
-    await vi.waitFor(async () => expect(await sum(server, 'added')).toBe(6), WITHIN)
-    await moto.put(
-      `${here.bucket}/repo/added/config.pbtxt`,
-      config.replace(/max_batch_size: *\d+/, 'max_batch_size: 3'),
-    )
-    await vi.waitFor(
-      async () =>
-        expect(await (await fetch(`${server.url}/v2/models/added/config`)).text()).toContain('"max_batch_size":3'),
-      WITHIN,
-    )
-    for (const file of ['config.pbtxt', '1/model.onnx']) await remove(`${here.bucket}/repo/added/${file}`)
-    await vi.waitFor(async () => expect(await isReady(server, 'added')).toBe(false), WITHIN)
-    expect(server.output()).not.toContain('Poll failed')
-    expect(await sum(server)).toBe(6)
-  },
-)
+test('mode poll: models that are added, changed and removed', { timeout: 60_000 }, async () => {
+  const here = place()
+  await upload(here.bucket, 'simple')
+  const server = await serve(here, '--model-control-mode=poll', '--repository-poll-secs=1')
+  expect(await sum(server)).toBe(6)
+  const config = readFileSync(join(EXAMPLES, 'simple/config.pbtxt'), 'utf8').replace('"simple"', '"added"')
+  await moto.put(`${here.bucket}/repo/added/config.pbtxt`, config)
+  await moto.put(`${here.bucket}/repo/added/1/model.onnx`, readFileSync(join(EXAMPLES, 'simple/1/model.onnx')))
+  await vi.waitFor(async () => expect(await sum(server, 'added')).toBe(6), WITHIN)
+  await moto.put(`${here.bucket}/repo/added/config.pbtxt`, config.replace(/max_batch_size: *\d+/, 'max_batch_size: 3'))
+  await vi.waitFor(
+    async () =>
+      expect(await (await fetch(`${server.url}/v2/models/added/config`)).text()).toContain('"max_batch_size":3'),
+    WITHIN,
+  )
+  for (const file of ['config.pbtxt', '1/model.onnx']) await remove(`${here.bucket}/repo/added/${file}`)
+  await vi.waitFor(async () => expect(await isReady(server, 'added')).toBe(false), WITHIN)
+  expect(server.output()).not.toContain('Poll failed')
+  expect(await sum(server)).toBe(6)
+})
 
 test('mode explicit: a load looks at the storage, an unload leaves the downloads', async () => {
   const here = place()
@@ -204,7 +197,7 @@ test('mode explicit: a load looks at the storage, an unload leaves the downloads
   expect([(await load(server, 'simple')).status, await sum(server)]).toEqual([200, 6])
 })
 
-test('mode explicit: a model that was removed and uploaded anew is loaded anew without an unload', async () => {
+test('mode explicit: a removed and uploaded model is loaded again without an unload', async () => {
   const here = place()
   await upload(here.bucket, 'simple', 'simple_string')
   const server = await serve(here, '--model-control-mode=explicit')
@@ -304,7 +297,7 @@ test('a cache directory that somebody removes: the server goes on, and has it ag
   expect(server.alive).toBe(true)
 })
 
-test('a load with its own configuration reads files of the bucket; a load with its own files does not', async () => {
+test('a load with its own configuration reads files of the bucket', async () => {
   const here = place()
   await upload(here.bucket, 'simple')
   const server = await serve(here, '--model-control-mode=explicit')
@@ -319,33 +312,29 @@ test('a load with its own configuration reads files of the bucket; a load with i
   ])
 })
 
-test(
-  'a path without models is told, and so is a model that is taken for a repository, and a version that storage ' +
-    'cannot have',
-  async () => {
-    const here = place()
-    await upload(here.bucket, 'simple')
-    await moto.put(`${here.bucket}/repo/repeat/config.pbtxt`, readFileSync(join(EXAMPLES, 'repeat/config.pbtxt')))
-    const at = async (path: string): Promise<string> => {
-      const server = await TestServer.start(
-        `s3://127.0.0.1:${between.port}/${here.bucket}/${path}`,
-        [...here.flags, '--model-control-mode=explicit', '--load-model=*', '--exit-on-error=false'],
-        { env: environment() },
-      )
-      await server.stop()
-      return server.output()
-    }
-    expect(await at('rep')).toMatch(
-      /model repository 's3:.*\/rep' has no models: no object has a name of the form s3:.*\/rep\/MODEL\/FILE/,
+test('a path without models is told, and so is a model that is taken for a repository', async () => {
+  const here = place()
+  await upload(here.bucket, 'simple')
+  await moto.put(`${here.bucket}/repo/repeat/config.pbtxt`, readFileSync(join(EXAMPLES, 'repeat/config.pbtxt')))
+  const at = async (path: string): Promise<string> => {
+    const server = await TestServer.start(
+      `s3://127.0.0.1:${between.port}/${here.bucket}/${path}`,
+      [...here.flags, '--model-control-mode=explicit', '--load-model=*', '--exit-on-error=false'],
+      { env: environment() },
     )
-    expect(await at('repo/simple')).toMatch(
-      /model repository 's3:.*\/simple' has only directories of versions: if it is a model itself, serve the directory above it/,
-    )
-    expect(await at('repo')).toMatch(
-      /under the version policy of model 'repeat'; cloud storage has no empty directories: upload an object whose name ends with a slash, 's3:.*\/repo\/repeat\/1\/', or a file into it/,
-    )
-  },
-)
+    await server.stop()
+    return server.output()
+  }
+  expect(await at('rep')).toMatch(
+    /model repository 's3:.*\/rep' has no models: no object has a name of the form s3:.*\/rep\/MODEL\/FILE/,
+  )
+  expect(await at('repo/simple')).toMatch(
+    /model repository 's3:.*\/simple' has only directories of versions: if it is a model itself, serve the directory above it/,
+  )
+  expect(await at('repo')).toMatch(
+    /under the version policy of model 'repeat'; cloud storage has no empty directories: upload an object whose name ends with a slash, 's3:.*\/repo\/repeat\/1\/', or a file into it/,
+  )
+})
 
 test('what an unloaded model took makes room for others', async () => {
   const here = place()
@@ -365,7 +354,7 @@ test('what an unloaded model took makes room for others', async () => {
   await vi.waitFor(async () => expect((await load(server, 'simple_auto')).status).toBe(200), WITHIN)
 })
 
-test('repositories on a disk and in two clouds are served together; namespaces are named after them', async () => {
+test('repositories on a disk and in two clouds are served together', async () => {
   const [here, other] = [place(), place()]
   await upload(here.bucket, 'simple')
   await upload(other.bucket, 'simple', 'simple_auto')
@@ -384,30 +373,23 @@ test('repositories on a disk and in two clouds are served together; namespaces a
   )
 })
 
-test(
-  'what serves goes on while storage is away; a load fails, and works again afterwards',
-  { timeout: 60_000 },
-  async () => {
-    const here = place()
-    await upload(here.bucket, 'simple', 'versions')
-    const server = await serve(here, '--model-control-mode=explicit', '--load-model=simple')
-    const away = { status: 403, body: '<Error><Code>AccessDenied</Code><Message>hidden</Message></Error>' }
-    between.answers = Array.from({ length: 50 }, () => away)
-    const { status, text } = await load(server, 'versions')
-    expect([status, text]).toEqual([
-      500,
-      '{"error":"failed to load \'versions\', failed to poll from model repository"}',
-    ])
-    expect(await sum(server)).toBe(6)
-    expect(server.output()).toMatch(
-      /failed to read model repository 's3:\/\/.*': .* answered 403 AccessDenied: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*; models that were loaded from it are still served/,
-    )
-    expect(await metric(server, 'nereid_repository_readable')).toBe(0)
-    between.answers = []
-    expect((await load(server, 'versions')).status).toBe(200)
-    expect(await metric(server, 'nereid_repository_readable')).toBe(1)
-  },
-)
+test('what serves goes on while storage is away', { timeout: 60_000 }, async () => {
+  const here = place()
+  await upload(here.bucket, 'simple', 'versions')
+  const server = await serve(here, '--model-control-mode=explicit', '--load-model=simple')
+  const away = { status: 403, body: '<Error><Code>AccessDenied</Code><Message>hidden</Message></Error>' }
+  between.answers = Array.from({ length: 50 }, () => away)
+  const { status, text } = await load(server, 'versions')
+  expect([status, text]).toEqual([500, '{"error":"failed to load \'versions\', failed to poll from model repository"}'])
+  expect(await sum(server)).toBe(6)
+  expect(server.output()).toMatch(
+    /failed to read model repository 's3:\/\/.*': .* answered 403 AccessDenied: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*; models that were loaded from it are still served/,
+  )
+  expect(await metric(server, 'nereid_repository_readable')).toBe(0)
+  between.answers = []
+  expect((await load(server, 'versions')).status).toBe(200)
+  expect(await metric(server, 'nereid_repository_readable')).toBe(1)
+})
 
 test('connections that are cut cost nothing but time', { timeout: 60_000 }, async () => {
   const here = place()
@@ -456,7 +438,7 @@ test.each([
   expect(text).not.toContain('hidden-secret')
 })
 
-test('a cache directory that is no directory, or that others may write to, is refused with what to do', async () => {
+test('a cache directory that is a file, or that others may write to, is rejected', async () => {
   const here = place()
   const { code, text } = await refused(`s3://127.0.0.1:${between.port}/x/repo`, {
     ...here,

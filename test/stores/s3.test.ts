@@ -120,7 +120,7 @@ describe('places', () => {
 })
 
 describe('lists', () => {
-  test('have the size, the version and the MD5 of each object, and the markers of directories', async () => {
+  test('have the size, the version and the MD5 of each object', async () => {
     const client = await open(place(), KEYS)
     const model = await big(client)
     const md5 = createHash('md5').update(BIG).digest('hex')
@@ -182,7 +182,7 @@ describe('reads', () => {
     client.close()
   })
 
-  test('of an object that is encrypted by a key of KMS have no MD5, whatever its ETag looks like', async () => {
+  test('of an object that is encrypted by a key of KMS have no MD5', async () => {
     await moto.put('models/encrypted/1/model.onnx', 'abc', { 'x-amz-server-side-encryption': 'aws:kms' })
     await moto.put('models/encrypted/1/empty', '', { 'x-amz-server-side-encryption': 'aws:kms' })
     const client = await open(place('models/encrypted'), KEYS)
@@ -243,7 +243,7 @@ describe('what storage does not give', () => {
     other.close()
   })
 
-  test('behind a host, the bucket and the key that were requested, and the form that works', async () => {
+  test('behind a host, the bucket and the key that were requested', async () => {
     const form = 'set AWS_ENDPOINT_URL_S3=SCHEME://HOST:PORT without it, and name the repository s3://BUCKET/PATH'
     const client = await open(place(), KEYS)
     const absent = await thrown(async () => read(client, { ...(await big(client)), path: 'simple/2/model.onnx' }))
@@ -404,7 +404,7 @@ describe('credentials', () => {
     ],
     ['the default', '[default]', {}, null],
   ])(
-    'a program of a profile that hangs, %s, is waited for a while, and is not begun again',
+    'a program of a profile that hangs, %s, is waited for a while',
     { timeout: 60_000 },
     async (_, section, environment, words) => {
       file('begun', '')

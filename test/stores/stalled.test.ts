@@ -58,7 +58,7 @@ test('a model whose bodies stall fails in time, and the other one is served mean
   expect(page).toContain('nereid_versions_failed{model="stalled"} 1')
 })
 
-test('a start that stalls ends in time, with an error, or serves the others with --exit-on-error=false', async () => {
+test('a start that stalls ends with an error, or serves the others', async () => {
   const options = {
     modelRepository: `${storage.url}/models`,
     repositoryStallSecs: 2,

@@ -155,7 +155,7 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     expect(await manager.term()).toBe(0)
   })
 
-  test('sockets that all have the name of their unit are told apart by the ports of the flags', async () => {
+  test('sockets with the name of their unit are distinguished by the ports of the flags', async () => {
     const ports = await freePorts(3)
     const listen = ports.toReversed().map((port) => ({ port, name: 'nereid.socket' }))
     const manager = await managed({ command: command(models.path('small'), ...listenFlags(ports)), listen })
@@ -200,7 +200,7 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   })
 
   test.each(['1', '3'])(
-    'no connection is refused, and no request fails, while a server of %s reactors is replaced by the next',
+    'no connection or request fails while a server of %s reactors is replaced',
     async (reactors) => {
       const manager = await managed({
         command: command(models.path('small'), `--reactor-threads=${reactors}`),

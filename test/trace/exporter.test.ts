@@ -68,7 +68,7 @@ function record(calls: TraceCall[], over: Partial<TraceRecord> = {}): TraceRecor
   return { mode: 'opentelemetry', setting: 1, id: 1, context: null, traceId: '', activities: front, calls, ...over }
 }
 
-test('O-44: a request has a span of the front end, one of its model and one of its execution', async () => {
+test('O-44: a request has spans of the front end, its model and its execution', async () => {
   const collector = await collecting()
   const before = BigInt(Date.now()) * 1_000_000n
   const { exporter } = exporting([['url', collector.url]])
@@ -118,7 +118,7 @@ test('O-44: a request has a span of the front end, one of its model and one of i
   ])
 })
 
-test('O-44: calls made for a call are its children, and an ensemble has no execution of its own', async () => {
+test('O-44: calls made for a call are its children', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
   exporter.add([
@@ -159,7 +159,7 @@ test('O-46: spans are sent in batches of the configured size and delay', async (
   await expect.poll(() => exporter.counts()).toEqual({ exported: 9, dropped: 0, failed: 0, waiting: 0 })
 })
 
-test('O-46: spans that do not fit into the queue are counted, and logged once with the text of Triton', async () => {
+test('O-46: spans that do not fit into the queue are counted', async () => {
   const collector = await collecting()
   let release = (): void => {}
   const stuck = new Promise<void>((resolve) => (release = resolve))
@@ -182,7 +182,7 @@ test('O-46: spans that do not fit into the queue are counted, and logged once wi
   await expect.poll(() => exporter.counts().exported, { timeout: 10_000 }).toBe(9)
 })
 
-test('O-46: an absent or rejecting collector costs its spans and one warning until it is back', async () => {
+test('O-46: an absent or rejecting collector costs its spans and one warning', async () => {
   const { exporter, warnings } = exporting(
     [
       ['url', 'http://127.0.0.1:1/v1/traces'],
@@ -223,7 +223,7 @@ test('O-46: closing waits for a slow collector up to the timeout', async () => {
   expect(ms).toBeLessThan(5000)
 })
 
-test('O-44: the span of a stream of many responses has the first and last events and counts the rest', async () => {
+test('O-44: the span of a long stream has its first and last events and counts others', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
   const names = Array.from({ length: 1000 }, (_, i) => (i === 999 ? 'GRPC_SEND_END' : 'INFER_RESPONSE_COMPLETE'))
@@ -243,7 +243,7 @@ test('O-44: JSON is used if the environment requests it', async () => {
   expect(collector.tree()).toBe('InferRequest(m(compute))')
 })
 
-test('O-44: resource attributes come from the command line, then the environment, then Triton', async () => {
+test('O-44: resource attributes: command line, then environment, then Triton', async () => {
   const saved = { ...process.env }
   try {
     Object.assign(process.env, {
@@ -320,7 +320,7 @@ test.each([
   expect(() => exporterOptions([[key, value]], {})).toThrow(text)
 })
 
-test('O-46: the settings endpoints always return the three numbers, and the rest as given', () => {
+test('O-46: the settings endpoints always return the three numbers', () => {
   const given: [string, string][] = [
     ['url', 'localhost:1/x'],
     ['resource', 'a=1'],

@@ -31,7 +31,7 @@ export const ELSEWHERE = [
       'A segment must not be empty, `.`, `..` or longer than `NAME_BYTES_MAX`, and a name has at most ' +
       '`DEPTH_MAX` levels (`src/stores/mirror.ts`).',
     file: REMOTE,
-    test: 'an object with objects below it is rejected, and invalid names of directories are skipped',
+    test: 'an object with objects below it is rejected',
   },
   {
     attack: 'content that was damaged in transit',
@@ -72,6 +72,6 @@ export const ELSEWHERE = [
       'Changes are collected until `QUIET_MS` of silence, at most `COLLECT_MS_MAX` and `FILES_MAX`, and a model ' +
       'has one reload at a time. At most `DIRECTORIES_MAX` directories are watched (`src/tools/dev`).',
     file: 'test/javascript/dev.test.ts',
-    test: 'a burst of 200 saves ends with the last one, few reloads, and no thread or memory that stays',
+    test: 'a burst of 200 saves ends with the last one, few reloads',
   },
 ]

@@ -22,14 +22,14 @@ const found = (family: string, passed: number) => ({
 })
 const absent = { family: 'pytorch', absent: 'no interpreter has torch' }
 
-test('the tables of README.md and of the page of the layouts are those of the kept results', () => {
+test('the tables of README.md and of the layouts are those of the kept results', () => {
   for (const [page, part] of PAGES) {
     const text = readFileSync(page, 'utf8')
     expect(withPart(text, part(readResults())), page).toBe(text)
   }
 })
 
-test('what is kept: every family of ask.py with enough models or a reason, and every layout', () => {
+test('what is kept: every family of ask.py with enough models or a reason', () => {
   const results = readResults()
   const [, table = ''] =
     /^FAMILIES = \{$([^]*?)^\}$/m.exec(readFileSync(join(import.meta.dirname, 'ask.py'), 'utf8')) ?? []
@@ -55,7 +55,7 @@ test('a family that is absent is told as absent, never as passed', () => {
   )
 })
 
-test('a run takes the place of the last one of its family, and one that could not run leaves it', () => {
+test('a run takes the place of the last one of its family', () => {
   const before = [found('pytorch', 1), found('openvino', 2)]
   expect(merged(before, [found('openvino', 3), found('xgboost', 4)])).toEqual([
     found('pytorch', 1),
