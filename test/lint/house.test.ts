@@ -70,6 +70,25 @@ test('a struct of more than 15 fields is named, unless it is exempt', () => {
   expect(counted({ 'crates/a/src/one.rs Large': 'a record' })).toEqual({ value: 0, list: [] })
 })
 
+test('a static has state if its value can change; a table and a thread have none', () => {
+  const rust = `static COUNT: AtomicU64 = AtomicU64::new(0);
+pub static TABLE: [u8; 2] = [1, 2];
+static FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| Vec::new());
+static LATER: LazyLock<Mutex<u8>> = LazyLock::new(Mutex::default);
+static OWN: Pools =
+    Pools { next: AtomicU64::new(0) };
+thread_local! {
+    static MINE: Cell<u8> = const { Cell::new(0) };
+}
+fn f() {
+    static TWO: Served<u8> = Served::new();
+}
+`
+  expect(count(tree({ 'crates/a/src/one.rs': rust })).counts.get('statics with state in Rust')?.list).toEqual(
+    ['COUNT', 'LATER', 'OWN', 'TWO'].map((name) => `crates/a/src/one.rs ${name}`),
+  )
+})
+
 test('fragments of comments, long lines and type names in four modules are named', () => {
   const source =
     '/// Of each.\nstruct Slot;\n// Whose?\n/// Returns the slot.\n/// What no one reads on.\n// ' +
