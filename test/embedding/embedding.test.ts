@@ -91,7 +91,7 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
       'stop: ok',
       'after the stop: Unavailable - Server exiting',
       'delete: ok',
-      'after the end: Invalid argument - the server was deleted, or is no server',
+      'after the end: Invalid argument - the pointer must be that of a server that was not deleted',
     ])
   })
 
@@ -160,7 +160,7 @@ describe.skipIf(missing !== null)('a program that embeds a server', () => {
       "second: Not found - Request for unknown model: 'simple' is not found",
       'delete: ok',
       ...SIMPLE,
-      'deleted: Invalid argument - the server was deleted, or is no server',
+      'deleted: Invalid argument - the pointer must be that of a server that was not deleted',
       '[{"name":"repeat"},{"name":"simple","version":"1","state":"READY"}]',
       'delete: ok',
       'descriptors left: 0',

@@ -33,7 +33,7 @@ const NUMBERS: Record<string, string> = {
   void: '()',
 }
 
-/** What crosses for a type of the header: a number of the same size in Rust, or a pointer. */
+/** The value that crosses for a type of the header: a number of the same size in Rust, or a pointer. */
 const crossesInC = (type: string): string => {
   if (type.includes('*') || type.endsWith('Fn_t')) return 'pointer'
   return NUMBERS[type.replace('const ', '')] ?? 'u32'

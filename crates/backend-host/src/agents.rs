@@ -1,7 +1,8 @@
 //! A process that runs one repository agent (`libtritonrepoagent_<name>.so`).
 //!
 //! The server sends one JSON object a line on descriptor 3, and gets one back for each: `{"id":…}` with `location`
-//! and `remote`, or with `error`. When it closes the socket, all models end, the agent is finalized, and the process ends.
+//! and `remote`, or with `error`. When it closes the socket, all models end, the agent is finalized, and the process
+//! ends.
 //!
 //! | operation | members | meaning |
 //! |---|---|---|
@@ -105,7 +106,7 @@ impl RunningAgent {
 
 /// A line of the server.
 #[derive(Deserialize)]
-struct Question {
+struct AgentQuestion {
     id: u64,
     model: u64,
     #[serde(flatten)]
@@ -123,12 +124,13 @@ enum Operation {
 /// Serves the agent of a library until the server closes the socket.
 ///
 /// # Errors
-/// Those of the socket, and of lines that are no JSON objects.
+/// The socket fails, or a line cannot be read as a JSON object.
 pub(crate) fn serve(path: &Path, server: UnixStream) -> io::Result<()> {
     let mut running: Result<RunningAgent> = RunningAgent::new(path);
     let mut answers = server.try_clone()?;
     for line in BufReader::new(server).lines() {
-        let question: Question = json::read(&line?).map_err(|error| io::Error::other(error.message().to_owned()))?;
+        let question: AgentQuestion =
+            json::read(&line?).map_err(|error| io::Error::other(error.message().to_owned()))?;
         let result = match &mut running {
             Ok(agent) => agent.operate(question.model, question.operation),
             Err(error) => Err(error.clone()),

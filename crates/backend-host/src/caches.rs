@@ -96,7 +96,7 @@ fn answer(to: &Mutex<UnixStream>, id: u64, result: &Result<Vec<u8>>) -> io::Resu
 /// Serves the cache of a library until the server closes the socket.
 ///
 /// # Errors
-/// Those of the socket, and of requests that break the rules above.
+/// The socket fails, or a request breaks the rules above.
 pub(crate) fn serve(path: &Path, server: UnixStream) -> io::Result<()> {
     let answers = Arc::new(Mutex::new(server.try_clone()?));
     let mut requests = BufReader::new(server);

@@ -63,7 +63,7 @@ impl CallResponse {
             let contents = match &tensor.contents {
                 Contents::Inline(bytes) => OutputBytes::Copied(bytes.to_vec()),
                 Contents::Block(block) => OutputBytes::Lies(link.segments.read(block)?),
-                Contents::Device(_) => return Err(Error::internal("an output of a call lies on a device")),
+                Contents::Device(_) => return Err(Error::internal("an output of a call is on a device")),
             };
             let (datatype, shape) = (tensor.datatype as u32, tensor.shape.to_vec());
             Ok(CallOutput { name: c_text(tensor.name), datatype, shape, contents })
@@ -123,7 +123,7 @@ impl OpenCall {
         if progress.is_accepted.is_none() {
             let refusal = taken.as_ref().filter(|_| refuses).map(|taken| match taken {
                 Ok(CallResponse { error: Some(error), .. }) | Err(error) => error.clone(),
-                Ok(_) => Error::internal("the server refuses a call without an error"),
+                Ok(_) => Error::internal("the server rejected a call without an error"),
             });
             let is_refused = refusal.is_some();
             progress.is_accepted = Some(refusal.map_or(Ok(()), Err));

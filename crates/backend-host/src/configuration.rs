@@ -50,7 +50,7 @@ const DYNAMIC: &[(&str, &str)] = &[
 /// The configuration `current` with what `new` sets.
 ///
 /// # Errors
-/// If `new` is no configuration.
+/// INTERNAL if `new` cannot be read as JSON, INVALID_ARG if it is not a configuration.
 pub(crate) fn merge(current: &str, new: &str) -> Result<String> {
     let mut config: Map<String, Value> = json::read(current)?;
     let new: Value = serde_json::from_str(new).map_err(|error| Error::internal(error.to_string()))?;
@@ -105,7 +105,7 @@ fn camel(name: &str) -> String {
 /// A member of `new` with its defaults.
 fn taken(name: &str, value: &Value, new: &Map<String, Value>) -> Result<Value> {
     let list = |template: &[(&str, &str)]| -> Result<Value> {
-        let elements = value.as_array().ok_or_else(|| Error::invalid(format!("{name} is no list")))?;
+        let elements = value.as_array().ok_or_else(|| Error::invalid(format!("{name} must be a list")))?;
         elements.iter().map(|element| filled(element, template)).collect()
     };
     match name {
@@ -178,9 +178,9 @@ fn datatype(value: &Value) -> Result<Value> {
 fn dims(value: &Value) -> Result<Value> {
     let one = |dim: &Value| {
         let number = dim.as_i64().or_else(|| dim.as_str()?.parse().ok());
-        number.map(Value::from).ok_or_else(|| Error::invalid(format!("dimension '{dim}' is no number")))
+        number.map(Value::from).ok_or_else(|| Error::invalid(format!("dimension '{dim}' must be a number")))
     };
-    let all = value.as_array().ok_or_else(|| Error::invalid("dims is no list"))?;
+    let all = value.as_array().ok_or_else(|| Error::invalid("dims must be a list"))?;
     all.iter().map(one).collect()
 }
 

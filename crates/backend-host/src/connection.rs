@@ -29,7 +29,7 @@ pub(crate) struct Descriptors {
     pub(crate) flags: OwnedFd,
 }
 
-/// What comes over a socket that hands over connections.
+/// A message over a socket that hands over connections.
 pub(crate) enum Received {
     Connection(Descriptors),
     /// Why there is none.
@@ -41,7 +41,7 @@ impl Descriptors {
     /// Waits for the next connection.
     ///
     /// # Errors
-    /// The system's, or that descriptors are missing.
+    /// The socket fails, or descriptors are missing.
     pub(crate) fn receive(control: &mut Incoming) -> io::Result<Received> {
         let mut all = Vec::new();
         while all.len() < 5 {
@@ -64,7 +64,7 @@ pub(crate) type Loader = fn(&str, &Arc<Link>) -> tensor::Result<(Role, Value)>;
 /// Serves a connection on threads of its own.
 ///
 /// # Errors
-/// The system's.
+/// A descriptor cannot be duplicated or mapped.
 pub(crate) fn serve(of: Descriptors, load: Loader) -> io::Result<Arc<Link>> {
     let Descriptors { work, side, requests, responses, flags } = of;
     let (work, side) = (UnixStream::from(work), UnixStream::from(side));
@@ -93,9 +93,9 @@ pub(crate) fn serve(of: Descriptors, load: Loader) -> io::Result<Arc<Link>> {
 }
 
 /// The purpose of the connection, once it is loaded.
-type Served = Arc<Mutex<Option<Role>>>;
+type ServedRole = Arc<Mutex<Option<Role>>>;
 
-fn instance_of(served: &Served) -> Option<Arc<Instance>> {
+fn instance_of(served: &ServedRole) -> Option<Arc<Instance>> {
     match served.lock().ok()?.as_ref()? {
         Role::Instance(instance, _) => Some(Arc::clone(instance)),
         Role::Model(_) | Role::Program => None,
@@ -103,7 +103,7 @@ fn instance_of(served: &Served) -> Option<Arc<Instance>> {
 }
 
 /// Handles the frames of the work socket until UNLOAD.
-fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &Served, load: Loader) -> io::Result<()> {
+fn read_work(link: &Arc<Link>, mut incoming: Incoming, served: &ServedRole, load: Loader) -> io::Result<()> {
     loop {
         let (header, body) = incoming.frame()?;
         match read_request(&header, &body).map_err(|breach| io::Error::other(breach.0))? {
@@ -227,7 +227,7 @@ fn run(instance: &Arc<Instance>, requests: Vec<(usize, Box<Request>)>) -> Vec<(u
 }
 
 /// Handles the frames of the side socket until it is closed.
-fn read_side(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::Result<()> {
+fn read_side(link: &Arc<Link>, mut incoming: Incoming, served: &ServedRole) -> io::Result<()> {
     loop {
         let (header, body) = incoming.frame()?;
         match read_request(&header, &body).map_err(|breach| io::Error::other(breach.0))? {
@@ -255,7 +255,7 @@ fn read_side(link: &Arc<Link>, mut incoming: Incoming, served: &Served) -> io::R
 }
 
 /// Asks the library whether an instance is ready, on a thread of its own: it may ask the server something.
-fn is_ready(link: &Arc<Link>, served: &Served, question: u64) {
+fn is_ready(link: &Arc<Link>, served: &ServedRole, question: u64) {
     let (instance, link) = (instance_of(served), Arc::clone(link));
     let ask = move || {
         let asked = instance.as_ref().map(|instance| {

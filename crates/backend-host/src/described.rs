@@ -32,7 +32,7 @@ impl Descriptions {
     /// A recent description, or else the one that the server gives now.
     ///
     /// # Errors
-    /// As [`Described::ask`].
+    /// NOT_FOUND or UNAVAILABLE, with the texts for requests to unknown models.
     pub(crate) fn recent(&self, link: &Arc<Link>, model: &str, version: i64) -> Result<Described> {
         let now = Instant::now();
         let key = (model.to_owned(), version);

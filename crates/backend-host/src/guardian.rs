@@ -64,7 +64,7 @@ fn end_remains(server: &str, id: String, runners: &mut Runners) {
     let killed = sweep(&leaders(runner.iter()), |found| found == value);
     if !killed.is_empty() {
         let all: Vec<_> = killed.iter().map(ToString::to_string).collect();
-        let text = format!("ended processes that a model had started and left behind: {}\n", all.join(", "));
+        let text = format!("ended processes that a model had started, which still ran: {}\n", all.join(", "));
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 }
@@ -140,8 +140,8 @@ fn sweep(leaders: &HashMap<i32, u64>, is_meant: impl Fn(&[u8]) -> bool) -> BTree
 fn kill(pid: i32, belongs: &impl Fn(i32) -> bool) -> bool {
     let Some(process) = Pid::from_raw(pid).filter(|_| belongs(pid)) else { return false };
     let opened = pidfd_open(process, PidfdFlags::empty());
-    // Checked again: the pid may have been reused before the descriptor was opened. On an old or restricted kernel there
-    // is none, and the pid could be reused after the check.
+    // Checked again: the pid may have been reused before the descriptor was opened. On an old or restricted kernel
+    // there is none, and the pid could be reused after the check.
     belongs(pid)
         && match opened {
             Ok(descriptor) => pidfd_send_signal(descriptor, Signal::KILL),

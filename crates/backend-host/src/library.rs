@@ -60,8 +60,9 @@ impl<'a, T> From<&'a mut [T]> for Start<'a, T> {
 }
 
 /// Declares functions of a library: a row has the type, the name here, and the arguments of Triton's header.
-/// References, `Loan` and `Start` are valid for the time of the call, and objects longer where README.md of this crate says so;
-/// other pointers are the library's own. Each function is a method, which succeeds if the library does not have it.
+/// References, `Loan` and `Start` are valid for the time of the call, and objects longer where README.md of this crate
+/// says so; other pointers are the library's own. Each function is a method, which succeeds if the library does not
+/// have it.
 macro_rules! functions {
     ($(#[$doc:meta])* struct $library:ident {
         $($type:ident $name:ident($($argument:ident: $kind:ty),* $(,)?);)*

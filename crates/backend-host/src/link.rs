@@ -174,7 +174,7 @@ impl Link {
     /// Asks the server with CONTROL, and waits for its answer: the JSON object of CONTROL_RESULT.
     ///
     /// # Errors
-    /// The server's, or UNAVAILABLE if the connection ends.
+    /// The error that the server returned, or UNAVAILABLE if the connection ends.
     pub(crate) fn ask<T: DeserializeOwned>(&self, operation: &str, members: Value) -> Result<T> {
         let id = self.next.fetch_add(1, Relaxed);
         let mut frame = Vec::new();

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// What all connections of a load of a model get.
+/// The text that all connections of a load of a model get.
 #[derive(Deserialize)]
 pub(crate) struct LoadContent {
     /// Names the load.
@@ -27,7 +27,7 @@ pub(crate) struct LoadContent {
     pub(crate) instance: InstanceContent,
 }
 
-/// What the connection of an instance gets besides.
+/// The further text that the connection of an instance gets.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct InstanceContent {

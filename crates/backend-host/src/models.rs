@@ -25,19 +25,19 @@ type Backends = HashMap<(PathBuf, String), Arc<BackendCell>>;
 struct BackendCell(Mutex<Option<Arc<Backend>>>);
 
 /// Loads of models by the text that the server names them with.
-static LOADS: LazyLock<Mutex<HashMap<String, Weak<Load>>>> = LazyLock::new(Mutex::default);
+static LOADS: LazyLock<Mutex<HashMap<String, Weak<SharedLoad>>>> = LazyLock::new(Mutex::default);
 
 type LoadJob = Box<dyn FnOnce() + Send>;
 
 /// One load of one version of a model. Its code is called by one thread, as in Triton. The model is finalized when the
 /// last connection that uses it ends.
-pub(crate) struct Load {
+pub(crate) struct SharedLoad {
     name: String,
     jobs: Sender<LoadJob>,
     model: Mutex<Option<Arc<Model>>>,
 }
 
-impl Load {
+impl SharedLoad {
     /// The load that a connection belongs to.
     fn of(name: &str) -> Arc<Self> {
         let mut loads = LOADS.lock();
@@ -66,7 +66,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for SharedLoad {
     fn drop(&mut self) {
         let mut loads = LOADS.lock();
         if loads.get(&self.name).is_some_and(|load| load.strong_count() == 0) {
@@ -88,9 +88,9 @@ fn finalize_model(model: &Model) {
 /// The purpose of a connection. Dropped when it ends.
 pub(crate) enum Role {
     /// Keeps a model.
-    Model(#[allow(dead_code)] Arc<Load>),
+    Model(#[allow(dead_code)] Arc<SharedLoad>),
     /// Runs an instance.
-    Instance(Arc<Instance>, Arc<Load>),
+    Instance(Arc<Instance>, Arc<SharedLoad>),
     /// Carries the requests of a program that embeds the server.
     Program,
 }
@@ -114,10 +114,10 @@ impl Drop for Role {
 /// Handles LOAD. Returns what the connection is for, and the members of READY.
 ///
 /// # Errors
-/// The library's, or that it cannot be opened.
+/// The library cannot be opened, or one of its functions returned an error.
 pub(crate) fn load(text: &str, link: &Arc<Link>) -> Result<(Role, Value)> {
     let content: LoadContent = json::read(text)?;
-    let load = Load::of(&content.load);
+    let load = SharedLoad::of(&content.load);
     let (of, own) = (Arc::clone(&load), Arc::clone(link));
     let (instance, ready) = load.run(link, move || {
         let model = model(&of, &content)?;
@@ -141,7 +141,7 @@ pub(crate) fn load(text: &str, link: &Arc<Link>) -> Result<(Role, Value)> {
 }
 
 /// The model of a load, which the first connection makes.
-fn model(load: &Load, content: &LoadContent) -> Result<Arc<Model>> {
+fn model(load: &SharedLoad, content: &LoadContent) -> Result<Arc<Model>> {
     let mut held = load.model.lock();
     if let Some(model) = &*held {
         return Ok(Arc::clone(model));

@@ -84,11 +84,12 @@ impl CallInput {
     fn problem(&self, model: &str) -> Option<String> {
         let name = &self.name;
         if self.parts().any(|part| part.memory_type == DEVICE) {
-            return Some(format!("input '{name}' for model '{model}' lies on a device"));
+            return Some(format!("input '{name}' for model '{model}' is on a device"));
         }
         let datatype = DataType::from_number(self.datatype.cast_signed())?;
         let Some(elements) = element_count(&self.shape) else {
-            return Some(format!("input '{name}' for model '{model}' has a shape that is no size: {:?}", self.shape));
+            let shape = &self.shape;
+            return Some(format!("input '{name}' for model '{model}' has a shape without a size: {shape:?}"));
         };
         if self.shape.len() as u64 > RANK_MAX {
             return Some(format!("input '{name}' for model '{model}' has more than {RANK_MAX} dims"));
@@ -193,7 +194,7 @@ impl CallRequest {
     /// Checks that a frame can have the inputs.
     ///
     /// # Errors
-    /// The server's, if it finds something in the request, since Triton looks at sizes last; else that of the input.
+    /// The error that the server finds in the request, since Triton checks sizes last; else that of the input.
     pub(crate) fn check(&self, link: &Arc<Link>, is_traced: bool) -> Result<()> {
         let unknown = self.inputs.iter().find(|input| DataType::from_number(input.datatype.cast_signed()).is_none());
         if let Some(input) = unknown {

@@ -81,7 +81,7 @@ impl Incoming {
     /// A byte, which must be `number`, with one descriptor, or the text that is sent instead of all of them.
     ///
     /// # Errors
-    /// The system's, that it is another byte, that there is no descriptor with it, or that the text is too long.
+    /// The socket fails, the byte is another, a descriptor is missing, or the text is too long.
     pub(crate) fn handed(&mut self, number: u8) -> io::Result<Handed> {
         match self.byte()? {
             None => Ok(Handed::End),
@@ -114,7 +114,7 @@ pub(crate) enum Handed {
 /// Sends bytes. A closed socket raises no signal, which would end a program that does not expect it.
 ///
 /// # Errors
-/// The system's.
+/// The socket fails.
 pub(crate) fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let sent = retry_on_intr(|| rustix::net::send(stream, bytes, SendFlags::NOSIGNAL))?;

@@ -210,7 +210,7 @@ impl Segments {
     /// Bytes of a request segment; the block is returned when the view is dropped.
     ///
     /// # Errors
-    /// INTERNAL if the server names memory that there is not.
+    /// INTERNAL if the server names memory that does not exist.
     pub(crate) fn read(&self, block: &Block) -> Result<View> {
         let segments = self.me.upgrade().ok_or_else(gone)?;
         let mut responses = self.responses.lock();
@@ -219,12 +219,12 @@ impl Segments {
             if let Some(known) = requests.get(usize::from(block.segment)) {
                 let mapping = known.as_ref().ok_or_else(|| Error::unavailable("there is no memory for an input"))?;
                 let pointer = mapping.at(block.offset, block.bytes);
-                let pointer = pointer.ok_or_else(|| Error::internal("a tensor lies outside of its segment"))?;
+                let pointer = pointer.ok_or_else(|| Error::internal("a tensor reaches past its segment"))?;
                 return Ok(View { segments, pointer, block: *block });
             }
             drop(requests);
             if responses.growth == Growth::Closed || self.grown.wait_for(&mut responses, SEGMENT_TIME).timed_out() {
-                return Err(Error::internal("a tensor lies in a segment that the server did not send"));
+                return Err(Error::internal("a tensor is in a segment that the server did not send"));
             }
         }
     }

@@ -18,4 +18,4 @@ mod server;
 mod services;
 
 pub use control::Controller;
-pub use server::{Address, DeviceFailed, Outside, Ports, Server, Snapshot};
+pub use server::{Address, DeviceFailed, Outside, Ports, Scrape, Server};

@@ -68,7 +68,7 @@ pub struct Ports {
 }
 
 /// All data of a scrape, read at one moment.
-pub struct Snapshot {
+pub struct Scrape {
     /// Counters of each version.
     pub versions: Vec<VersionStatistics>,
     /// Families without versions that have Triton's names, in its order.
@@ -380,7 +380,7 @@ impl Server {
     }
 
     /// All data of a scrape.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Scrape {
         let (mut triton, mut families) = (Families::default(), Families::default());
         let counted = self.engine.snapshot();
         let gpus = self.gpus();
@@ -404,7 +404,7 @@ impl Server {
         }
         self.with_running(|running| families.front_end(running));
         families.models(self.services.metrics());
-        Snapshot {
+        Scrape {
             versions: counted.versions,
             triton: triton.0,
             families: families.0,

@@ -181,7 +181,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
         return;
     }
     // SAFETY: complete since `has_previous` is set. Its owner gave the function pointer to sigaction with the signature
-    // of its flags. Without a handler the default is restored; the faulting instruction runs again and ends the process.
+    // of its flags. Without a handler the default is restored; the faulting instruction runs again and ends the
+    // process.
     unsafe {
         let previous = (*GUARDED.previous.get()).assume_init_ref();
         match previous.sa_sigaction {

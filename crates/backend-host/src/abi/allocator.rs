@@ -80,7 +80,7 @@ impl Allocation {
     /// A buffer for an output.
     ///
     /// # Errors
-    /// The library's, or UNSUPPORTED for a buffer that lies on a device.
+    /// UNSUPPORTED for a buffer on a device, and the error that the library returned.
     pub(crate) fn allocate(&self, name: &CStr, bytes: usize) -> Result<ResponseBuffer> {
         let of = self.functions().ok_or_else(|| Error::invalid("response allocator was nullptr"))?;
         let (mut base, mut buffer_userp, mut kind, mut id) = (null_mut(), null_mut(), 0, 0);
@@ -93,10 +93,10 @@ impl Allocation {
         buffer.attributes = BufferAttributes { bytes, memory_type: kind, memory_type_id: id, handle };
         let name = name.to_string_lossy();
         if kind == DEVICE {
-            return Err(Error::unsupported(format!("the buffer for output '{name}' lies on a device")));
+            return Err(Error::unsupported(format!("the buffer for output '{name}' is on a device")));
         }
         if base.is_null() && bytes > 0 {
-            return Err(Error::internal(format!("the allocator gave no buffer for output '{name}'")));
+            return Err(Error::internal(format!("the allocator returned no buffer for output '{name}'")));
         }
         Ok(buffer)
     }

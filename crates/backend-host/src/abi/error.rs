@@ -27,10 +27,10 @@ impl ServerError {
         Box::into_raw(Box::new(Self { code: code as u32, message: c_text(error.message()) }))
     }
 
-    /// What a function of a library returned.
+    /// The result of a function of a library.
     ///
     /// # Errors
-    /// The library's.
+    /// The error that the library returned.
     ///
     /// # Safety
     /// `error` is null or owned by the caller, who does not use it again.
@@ -61,7 +61,7 @@ exports! {
 
     "attr" fn TRITONSERVER_ErrorCode(error: Option<&ServerError>) -> u32 { error.map_or(0, |error| error.code) }
 
-    /// As Triton has it: CANCELLED has no name.
+    /// Name of the error's code. In Triton, too, CANCELLED has none.
     "probe.h" fn TRITONSERVER_ErrorCodeString(error: Option<&ServerError>) -> Lent<c_char> {
         let name = match error.map_or(0, |error| error.code) {
             0 => c"Unknown",

@@ -307,7 +307,7 @@ impl<T, const IS_CLEARED: bool> Argument for Out<T, IS_CLEARED> {
     }
 }
 
-/// What a function without an error returns after a panic.
+/// The value that a function without an error returns after a panic.
 pub(crate) trait Returned {
     const NONE: Self;
 }
@@ -395,7 +395,7 @@ macro_rules! exports {
 }
 pub(crate) use exports;
 
-/// What tests do in the place of a library. They keep the promise of [`Passed`] as libraries do.
+/// Stands for a library in tests, which keep the promise of [`Passed`] as libraries do.
 #[cfg(test)]
 pub(crate) mod library {
     use super::Passed;
@@ -430,7 +430,7 @@ pub(crate) mod library {
         Passed(error).own().map(|error| ServerError::error(&error))
     }
 
-    /// What a function gave away or lent.
+    /// The object that a function gave away or lent.
     pub(crate) fn at<T>(pointer: *const T) -> &'static T {
         pass(pointer).get().expect("an object")
     }

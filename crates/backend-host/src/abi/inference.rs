@@ -199,7 +199,8 @@ exports! {
         request.call.inputs.retain(|input| input.name != name);
     }
 
-    "rust" fn TRITONSERVER_InferenceRequestRemoveAllInputs(request: &mut InferenceRequest) => request.call.inputs.clear();
+    "rust" fn TRITONSERVER_InferenceRequestRemoveAllInputs(request: &mut InferenceRequest) =>
+        request.call.inputs.clear();
 
     /// Adds a buffer to an input, which the library keeps until the request is released.
     "bls" fn TRITONSERVER_InferenceRequestAppendInputData(

@@ -65,7 +65,7 @@ impl Input {
             }
             Contents::Inline(bytes) => Bytes::Inline(AlignedBytes::of(bytes)),
             Contents::Block(block) => Bytes::Block(instance.link.segments.read(&block)?),
-            Contents::Device(_) => return Err(Error::unsupported("an input lies on a device")),
+            Contents::Device(_) => return Err(Error::unsupported("an input is on a device")),
         };
         Ok(Self {
             name: c_text(tensor.name),

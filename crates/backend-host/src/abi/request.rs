@@ -80,7 +80,7 @@ impl Request {
     fn is_rescheduled(&self, release_flags: u32) -> Result<bool> {
         if release_flags & RELEASE_RESCHEDULE == 0 {
             let is_released = release_flags & RELEASE_ALL != 0;
-            let none = || Error::invalid(format!("{release_flags} is no set of release flags"));
+            let none = || Error::invalid(format!("{release_flags} must be release flags"));
             return is_released.then_some(false).ok_or_else(none);
         }
         if self.ticket.instance.model.signature().is_iterative {

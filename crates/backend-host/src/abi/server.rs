@@ -48,14 +48,14 @@ fn version_text(version: i64) -> String {
 }
 
 #[derive(Deserialize)]
-struct Report<T> {
+struct ReportText<T> {
     report: T,
 }
 
 /// Asks the server for a report.
 fn read<T: DeserializeOwned>(server: *const c_void, report: &str, model: &str, version: i64) -> Result<T> {
     let asked = json!({ "report": report, "model": model, "version": version_text(version) });
-    link_to(server)?.ask("read", asked).map(|Report { report }| report)
+    link_to(server)?.ask("read", asked).map(|ReportText { report }| report)
 }
 
 /// A report of the server as a message.

@@ -54,14 +54,14 @@ static IS_EMBEDDING: AtomicBool = AtomicBool::new(false);
 /// The server that a pointer names; `None` in a host of backends.
 ///
 /// # Errors
-/// It was deleted, or is no server.
+/// INVALID_ARG if the server was deleted, or the pointer was never that of a server.
 pub(crate) fn server(pointer: *const c_void) -> Result<Option<Arc<EmbeddedServer>>> {
     if !IS_EMBEDDING.load(SeqCst) {
         return Ok(None);
     }
     let servers = SERVERS.lock();
     let found = servers.iter().find(|server| Arc::as_ptr(server).cast() == pointer).cloned();
-    found.map(Some).ok_or_else(|| Error::invalid("the server was deleted, or is no server"))
+    found.map(Some).ok_or_else(|| Error::invalid("the pointer must be that of a server that was not deleted"))
 }
 
 /// Forgets a server.
@@ -73,7 +73,7 @@ impl EmbeddedServer {
     /// Starts a server, and waits until its models are loaded. It stays until it is forgotten.
     ///
     /// # Errors
-    /// The server's, or that it cannot be started; UNSUPPORTED in a host of backends.
+    /// The process cannot be started, or its server fails to start; UNSUPPORTED in a host of backends.
     pub(crate) fn start(options: &ServerOptions) -> Result<Arc<Self>> {
         // Before the flag: servers of this program have connections, too, which are made after it was set.
         let is_connected = Link::current().is_some();

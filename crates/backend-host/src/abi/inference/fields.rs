@@ -29,10 +29,11 @@ exports! {
     "bls" fn TRITONSERVER_InferenceRequestSetFlags(request: &mut InferenceRequest, flags: u32) =>
         request.call.flags = flags;
 
-    "bls" get TRITONSERVER_InferenceRequestCorrelationId(of: &InferenceRequest) -> u64 = match of.call.correlation_text {
-        None => of.call.correlation,
-        Some(_) => return Err(Error::invalid("given request's correlation id is not an unsigned int")),
-    };
+    "bls" get TRITONSERVER_InferenceRequestCorrelationId(of: &InferenceRequest) -> u64 =
+        match of.call.correlation_text {
+            None => of.call.correlation,
+            Some(_) => return Err(Error::invalid("given request's correlation id is not an unsigned int")),
+        };
     "bls" get TRITONSERVER_InferenceRequestCorrelationIdString(of: &InferenceRequest) -> Lent<c_char> = {
         let text = of.call.correlation_text.as_ref();
         text.ok_or_else(|| Error::invalid("given request's correlation id is not a string"))?.as_ptr()
@@ -60,7 +61,8 @@ exports! {
     "bls" fn TRITONSERVER_InferenceRequestSetPriorityUInt64(request: &mut InferenceRequest, priority: u64) =>
         request.prioritize(priority);
 
-    "bls" get TRITONSERVER_InferenceRequestTimeoutMicroseconds(request: &InferenceRequest) -> u64 = request.call.timeout_us;
+    "bls" get TRITONSERVER_InferenceRequestTimeoutMicroseconds(request: &InferenceRequest) -> u64 =
+        request.call.timeout_us;
     "bls" fn TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(request: &mut InferenceRequest, timeout_us: u64) =>
         request.call.timeout_us = timeout_us;
 
