@@ -138,7 +138,7 @@ def test_tls_at_a_plain_port_is_closed_at_once_and_the_log_names_the_flag(start,
 
 def test_tls_at_a_plain_control_address_is_closed_and_told_apart(plain):
     assert raw(plain.control_port, b"\x16\x03\x01\x00\x05hello") == b""
-    waits_for(lambda: re.search(r"speaks TLS at the control address.*--http-use-ssl=true", plain.output()), "a line of the log")
+    waits_for(lambda: re.search(r"uses TLS at the control address.*--http-use-ssl=true", plain.output()), "a line of the log")
 
 
 def test_plain_text_at_tls_ports_is_told(secure):
