@@ -124,16 +124,15 @@ function largeStructs(file, text) {
 }
 
 /** Types of values that change, and constructors of types that may have one. */
-const STATE = /\b(Atomic\w+|Mutex|RwLock|Condvar|Once(Lock|Cell)?|\w*Cell|Semaphore|\w*Pool)\b|\b(?!LazyLock|Bytes)[A-Z]\w+::new\(/
+const STATE =
+  /\b(Atomic\w+|Mutex|RwLock|Condvar|Once(Lock|Cell)?|\w*Cell|Semaphore|\w*Pool)\b|\b(?!LazyLock|Bytes)[A-Z]\w+::new\(/
 
 /**
  * Statics with state, which two servers of a process share. A table, or a `LazyLock` of a type without state, is a
  * constant; values of one thread (`thread_local!`) are not counted.
  */
 export function statics(file, text) {
-  const code = text
-    .replace(/(^|\s)\/\/.*$/gm, '')
-    .replace(/^( *)(?:\w+::)*thread_local! \{[\s\S]*?^\1\}/gm, '')
+  const code = text.replace(/(^|\s)\/\/.*$/gm, '').replace(/^( *)(?:\w+::)*thread_local! \{[\s\S]*?^\1\}/gm, '')
   return [...code.matchAll(/^ *(?:pub(?:\([^)]*\))? )?static (\w+): /gm)].flatMap(({ 0: begin, 1: name, index }) => {
     const item = code.slice(index + begin.length)
     const [, type, value] = /^([\s\S]*?) =\s([\s\S]*?;)$/m.exec(item) ?? [item]
@@ -246,8 +245,7 @@ export function count(root, records = {}, rooms = {}) {
       const name = part.endsWith('.ts') ? 'src' : part
       parts.set(name, (parts.get(name) ?? 0) + lines)
       if (lines > LINES_MAX) long.push(`${file}: ${lines}`)
-      if (file.startsWith('src/repository/') && lines > REPOSITORY_LINES_MAX)
-        longOfRepository.push(`${file}: ${lines}`)
+      if (file.startsWith('src/repository/') && lines > REPOSITORY_LINES_MAX) longOfRepository.push(`${file}: ${lines}`)
     }
     for (const [room, { lines, characters }] of sums) {
       const name = room === '' ? `lines of ${language}` : `lines of ${language}, ${room}`

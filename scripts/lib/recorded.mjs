@@ -10,7 +10,8 @@ const minutes = (seconds) => Math.max(1, Math.round(seconds / 60))
 
 /** The sentence for the seconds of the usual suites. */
 export const timeSentence = ({ all, setup }) =>
-  `From a fresh clone \`npm test -- --lint\` took ${minutes(all)} minutes on two cores, ${minutes(setup)} of them for the set-up.`
+  `From a fresh clone \`npm test -- --lint\` took ${minutes(all)} minutes on two cores, ` +
+  `${minutes(setup)} of them for the set-up.`
 
 /** The page with the sentence for the recorded seconds. */
 export function pageOfTimes(root) {

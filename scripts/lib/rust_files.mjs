@@ -5,7 +5,7 @@
  */
 
 const TEST_MODULE = /^#\[cfg\([^\]]*\btest\b[^\]]*\)\]\n(?:#.*\n)*(?:pub(?:\([^)]*\))? )?mod \w+ \{\n[\s\S]*?^\}\n/gm
-const TEST_FILE = /^#\[cfg\([^\]]*\btest\b[^\]]*\)\]\n(?:#.*\n)*(?:pub(?:\([^)]*\))? )?mod (\w+);/gm
+const TEST_FILE = /^#\[cfg\((?!not)[^\]]*\b(?:test|loom)\b[^\]]*\)\]\n(?:#.*\n)*(?:pub(?:\([^)]*\))? )?mod (\w+);/gm
 const COMMENT = /(^|\s)\/\/.*$/gm
 
 /** Removes test modules from a file's text. */

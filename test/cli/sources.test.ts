@@ -127,7 +127,7 @@ describe('precedence', () => {
 })
 
 describe('a server', () => {
-  test('takes its ports, repository and lists from variables and a file' + 'environment that it has', async () => {
+  test('takes its ports, repository and lists from variables and a file', async () => {
     const repository = join(directory, 'models')
     mkdirSync(join(repository, 'env/1'), { recursive: true })
     const tensor = (name: string): string => `{ name: "${name}" data_type: TYPE_STRING dims: [ 1 ] }`

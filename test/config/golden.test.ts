@@ -60,7 +60,7 @@ describe('effective configurations (C-31)', () => {
     )
   })
 
-  test('a sequence batcher prints its strategy first' + '(C-33, config.seq_direct)', () => {
+  test('a sequence batcher prints its strategy first', () => {
     const config = toTritonJson(finish(poll('seq', SEQUENCE('direct { }')), SEQUENCE_IO))
     expect(config).toContain(
       '"sequence_batching":{"direct":{"max_queue_delay_microseconds":0,"minimum_slot_utilization":0},"max_sequence_idle_microseconds":1000000,"control_input":[{"name":"START","control":[{"kind":"CONTROL_SEQUENCE_START","int32_false_true":[0,1],"fp32_false_true":[],"bool_false_true":[],"data_type":"TYPE_INVALID"}]},{"name":"CORRID","control":[{"kind":"CONTROL_SEQUENCE_CORRID","int32_false_true":[],"fp32_false_true":[],"bool_false_true":[],"data_type":"TYPE_UINT64"}]}],"state":[{"input_name":"SUM_IN","output_name":"SUM_OUT","data_type":"TYPE_INT32","dims":[1],"initial_state":[{"data_type":"TYPE_INT32","dims":["1"],"name":"zero","zero_data":true}],"use_same_buffer_for_input_output":false,"use_growable_memory":false}],"iterative_sequence":false},"instance_group":[{"name":"seq","kind":"KIND_CPU","count":2,',

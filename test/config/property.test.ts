@@ -147,7 +147,7 @@ function failureOf(act: () => unknown): string {
   }
 }
 
-test('C-28 in text a singular field twice is refused by name, a list or a map grows' + 'is refused', () => {
+test('C-28 in text a singular field twice is refused by name, a list or a map grows', () => {
   const refused = { twice: 0, oneof: 0, grown: 0 }
   for (let seed = 1; seed <= 150; seed++) {
     const config = anyConfig(seed)

@@ -67,53 +67,49 @@ async function withServer(
 const shows = (server: TestServer, lines: readonly string[]): Promise<void> =>
   vi.waitFor(async () => expect((await gpuLines(server)).toSorted()).toEqual([...lines].toSorted()), UNTIL)
 
-test(
-  'O-10 O-24 each device has its six metrics with the label gpu_uuid alone' + 'plain decimals',
-  { timeout: 60_000 },
-  async () => {
-    await withServer({}, async (server) => {
-      await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
-      const text = await scrape(server)
-      const families = [...text.matchAll(/^# TYPE (nv_gpu_\w+|nv_energy\w+) (\w+)$/gm)].map(
-        ([, name, type]) => `${name} ${type}`,
-      )
-      expect(families).toEqual([
-        'nv_energy_consumption counter',
-        'nv_gpu_utilization gauge',
-        'nv_gpu_memory_total_bytes gauge',
-        'nv_gpu_memory_used_bytes gauge',
-        'nv_gpu_power_usage gauge',
-        'nv_gpu_power_limit gauge',
-      ])
-      // The regular expression of perf_analyzer --collect-metrics.
-      for (const name of [
-        'nv_gpu_utilization',
-        'nv_gpu_power_usage',
-        'nv_gpu_memory_used_bytes',
-        'nv_gpu_memory_total_bytes',
-      ]) {
-        expect(
-          [...text.matchAll(new RegExp(`\\n${name}\\{gpu_uuid="(.*)"\\} (\\d+\\.?\\d*)`, 'g'))].map(([, uuid]) => uuid),
-        ).toEqual([...UUIDS])
-      }
-      mocks.tell(
-        'value nvmlDeviceGetUtilizationRates 0 1',
-        'value nvmlDeviceGetPowerUsage 1 3',
-        'value nvmlDeviceGetUtilizationRates 1 75',
-      )
-      await vi.waitFor(
-        async () =>
-          expect(await gpuLines(server)).toEqual(
-            expect.arrayContaining([
-              ...of(FIRST, { gpu_utilization: 0.01 }),
-              ...of(SECOND, { gpu_utilization: 0.75, gpu_power_usage: 0.003 }),
-            ]),
-          ),
-        UNTIL,
-      )
-    })
-  },
-)
+test('O-10 O-24 each device has its six metrics with the label gpu_uuid alone', { timeout: 60_000 }, async () => {
+  await withServer({}, async (server) => {
+    await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
+    const text = await scrape(server)
+    const families = [...text.matchAll(/^# TYPE (nv_gpu_\w+|nv_energy\w+) (\w+)$/gm)].map(
+      ([, name, type]) => `${name} ${type}`,
+    )
+    expect(families).toEqual([
+      'nv_energy_consumption counter',
+      'nv_gpu_utilization gauge',
+      'nv_gpu_memory_total_bytes gauge',
+      'nv_gpu_memory_used_bytes gauge',
+      'nv_gpu_power_usage gauge',
+      'nv_gpu_power_limit gauge',
+    ])
+    // The regular expression of perf_analyzer --collect-metrics.
+    for (const name of [
+      'nv_gpu_utilization',
+      'nv_gpu_power_usage',
+      'nv_gpu_memory_used_bytes',
+      'nv_gpu_memory_total_bytes',
+    ]) {
+      expect(
+        [...text.matchAll(new RegExp(`\\n${name}\\{gpu_uuid="(.*)"\\} (\\d+\\.?\\d*)`, 'g'))].map(([, uuid]) => uuid),
+      ).toEqual([...UUIDS])
+    }
+    mocks.tell(
+      'value nvmlDeviceGetUtilizationRates 0 1',
+      'value nvmlDeviceGetPowerUsage 1 3',
+      'value nvmlDeviceGetUtilizationRates 1 75',
+    )
+    await vi.waitFor(
+      async () =>
+        expect(await gpuLines(server)).toEqual(
+          expect.arrayContaining([
+            ...of(FIRST, { gpu_utilization: 0.01 }),
+            ...of(SECOND, { gpu_utilization: 0.75, gpu_power_usage: 0.003 }),
+          ]),
+        ),
+      UNTIL,
+    )
+  })
+})
 
 test('O-11 energy counts from the first sample on', { timeout: 60_000 }, async () => {
   mocks.tell('value nvmlDeviceGetTotalEnergyConsumption 0 7000000')

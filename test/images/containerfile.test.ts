@@ -103,7 +103,7 @@ test('the CUDA provider is of the version of the library that the packages bring
   expect(read('images/Containerfile')).toContain(`onnxruntime-gpu==${wanted} `)
 })
 
-test('the command of the images starts a server that SIGTERM ends with 0' + 'cannot write', async () => {
+test('the command of the images starts a server, also where it cannot write', async () => {
   const [command = '', ...flags] = JSON.parse(last('cpu', 'CMD')) as string[]
   const directory = mkdtempSync(join(tmpdir(), 'nereid-image-'))
   chmodSync(join(ROOT, 'dist/cli/main.js'), 0o755)

@@ -1,5 +1,14 @@
 /** The counts of `npm run lint -- --house`, on small trees of files and on a copy of this one. */
-import { appendFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -61,6 +70,25 @@ test('a struct of more than 15 fields is named, unless it is exempt', () => {
   expect(counted({ 'crates/a/src/one.rs Large': 'a record' })).toEqual({ value: 0, list: [] })
 })
 
+test('a static has state if its value can change; a table and a thread have none', () => {
+  const rust = `static COUNT: AtomicU64 = AtomicU64::new(0);
+pub static TABLE: [u8; 2] = [1, 2];
+static FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| Vec::new());
+static LATER: LazyLock<Mutex<u8>> = LazyLock::new(Mutex::default);
+static OWN: Pools =
+    Pools { next: AtomicU64::new(0) };
+thread_local! {
+    static MINE: Cell<u8> = const { Cell::new(0) };
+}
+fn f() {
+    static TWO: Served<u8> = Served::new();
+}
+`
+  expect(count(tree({ 'crates/a/src/one.rs': rust })).counts.get('statics with state in Rust')?.list).toEqual(
+    ['COUNT', 'LATER', 'OWN', 'TWO'].map((name) => `crates/a/src/one.rs ${name}`),
+  )
+})
+
 test('fragments of comments, long lines and type names in four modules are named', () => {
   const source =
     '/// Of each.\nstruct Slot;\n// Whose?\n/// Returns the slot.\n/// What no one reads on.\n// ' +
@@ -73,7 +101,7 @@ test('fragments of comments, long lines and type names in four modules are named
   expect(counts.get('type names in more than 3 modules')?.list).toEqual([`Slot: ${files}`])
 })
 
-test('unclear texts, sections of errors without errors, and long names of tests are named', () => {
+test('unclear texts, empty sections of errors, and long names of tests are named', () => {
   const name = 'x'.repeat(81)
   const { counts } = count(
     tree({
@@ -197,4 +225,23 @@ test('a wrong import in a copy of this code fails', () => {
     'src/config/names.ts imports src/api/json.ts: files of config may import from native (scripts/house.json)',
     'src/tools/why/record.ts imports src/cli/parse.ts: files of tools may import from internal.ts (scripts/house.json)',
   ])
+})
+
+test('nereid/internal lists what tools import, and no more', () => {
+  const list = readFileSync(join(ROOT, 'src/internal.ts'), 'utf8')
+  const names = [...list.matchAll(/^export (?:type )?\{([^}]*)\}/gm)].flatMap(([, inside = '']) =>
+    inside.split(',').map((name) => name.replace('type', '').trim()),
+  )
+  const tools = readdirSync(join(ROOT, 'src/tools'), { recursive: true, encoding: 'utf8' })
+  const texts = tools
+    .filter((path) => path.endsWith('.ts'))
+    .map((path) => readFileSync(join(ROOT, 'src/tools', path), 'utf8'))
+  const imported = texts.flatMap((text) =>
+    [...text.matchAll(/\{([^}]*)\} from '(?:\.\.\/)+internal\.js'/g)].flatMap(([, inside = '']) =>
+      inside.split(',').map((name) => name.replace(/\btype\b| as \w+/g, '').trim()),
+    ),
+  )
+  expect([...new Set(names)].filter((name) => name !== '').toSorted()).toEqual(
+    [...new Set(imported)].filter((name) => name !== '').toSorted(),
+  )
 })

@@ -112,7 +112,7 @@ test('R-45: stopping the server cancels a long checksum', async () => {
   let asked = 0
   const stopped = (): boolean => ++asked > 2
   expect(await failure(checkSums(MODEL, [{ key: 'MD5:large', expected: EMPTY }], stopped))).toMatch(
-    /^UNAVAILABLE the checksum of file large was given up/,
+    /^UNAVAILABLE the checksum of file large was cancelled/,
   )
   expect(asked).toBe(3)
 })

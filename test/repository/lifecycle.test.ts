@@ -519,7 +519,7 @@ test('R-22 mode poll: a model that is renamed away and back is not unloaded', as
       renameSync(there, away)
       await server.poll()
       expect(await sum(server)).toBe(3)
-      expect(lines.filter((line) => line.includes('gone from'))).toHaveLength(1)
+      expect(lines.filter((line) => line.includes('missing from'))).toHaveLength(1)
       expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
     },
   )
@@ -672,7 +672,7 @@ test('onLog receives each record, and log receives the same as lines', async () 
       file: expect.stringMatching(/^version_loader\.[jt]s$/),
       line: expect.any(Number),
     })
-    expect(records.find(({ message }) => message.includes('not active'))?.level).toBe('warning')
+    expect(records.find(({ message }) => message.includes('without effect'))?.level).toBe('warning')
     for (const { timeUs } of records) expect(timeUs / 1000).toBeGreaterThan(before - 1000)
   })
 })
@@ -683,7 +683,7 @@ test('if onLog throws, records are lost but no lines', async () => {
     throw new Error('full')
   }
   await withServer({ hostPolicy: 'a,numa-node=0', onLog, log: (line) => void lines.push(line) }, async (server) => {
-    expect(lines.some((line) => line.includes('not active'))).toBe(true)
+    expect(lines.some((line) => line.includes('without effect'))).toBe(true)
     expect(await server.metricsText()).toMatch(/^nereid_log_lines_lost_total\{reason="other"\} [1-9]/m)
   })
 })

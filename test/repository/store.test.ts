@@ -102,7 +102,7 @@ test('R-02: a repository path that is missing or not a directory is rejected', (
     )
   chmodSync(locked, 0o700)
   expect(failure(() => openRepositories([join(root, 'file')]))).toMatch(
-    /^INVALID_ARG repository path is not a valid directory; '.*file' is no directory, /,
+    /^INVALID_ARG repository path is not a valid directory; '.*file' is not a directory, /,
   )
 })
 

@@ -312,7 +312,7 @@ test('a load with its own configuration reads files of the bucket', async () => 
   ])
 })
 
-test('a path without models is told, and so is a model that is taken for a repository' + 'cannot have', async () => {
+test('a path without models is told, and so is a model that is taken for a repository', async () => {
   const here = place()
   await upload(here.bucket, 'simple')
   await moto.put(`${here.bucket}/repo/repeat/config.pbtxt`, readFileSync(join(EXAMPLES, 'repeat/config.pbtxt')))

@@ -69,7 +69,7 @@ function record(id: number, setting = 1, over: Partial<TraceRecord> = {}): Trace
   return { mode: 'triton', setting, id, context: null, traceId: '', activities: [], calls: [call], ...over }
 }
 
-test('O-40 without a log frequency, traces are written when their setting ends' + 'the server', async () => {
+test('O-40 without a log frequency, traces are written when their setting ends', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({}))
   exporter.settingBegan(2, fields({}))

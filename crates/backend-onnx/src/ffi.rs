@@ -5,7 +5,9 @@
 
 #![allow(unsafe_code)] // every call into the library
 
+#[macro_use]
 mod base;
+mod bench;
 mod bound;
 mod device_binding;
 pub(crate) mod devices;
@@ -14,6 +16,7 @@ mod helpers;
 mod plugin;
 mod probe;
 mod threads;
+pub use bench::bench_bare_run;
 pub(crate) use bound::{Binding, DEVICE_ALIGNMENT};
 
 pub(crate) use helpers::INTRA_SPINNING;
@@ -94,15 +97,12 @@ impl Runtime {
         let (mut cpu, mut allocator) = (null_mut(), null_mut());
         // SAFETY: out pointers are valid; handles are checked below.
         unsafe {
-            check(
-                api,
-                (api.CreateCpuMemoryInfo)(
-                    sys::OrtAllocatorType::OrtDeviceAllocator,
-                    sys::OrtMemType::OrtMemTypeDefault,
-                    &raw mut cpu,
-                ),
-            )?;
-            check(api, (api.GetAllocatorWithDefaultOptions)(&raw mut allocator))?;
+            call!(api.CreateCpuMemoryInfo(
+                sys::OrtAllocatorType::OrtDeviceAllocator,
+                sys::OrtMemType::OrtMemTypeDefault,
+                &raw mut cpu,
+            ))?;
+            call!(api.GetAllocatorWithDefaultOptions(&raw mut allocator))?;
         }
         let runtime: &'static Self = Box::leak(Box::new(Self {
             api,
@@ -242,7 +242,7 @@ impl Session {
         let path = c_string(&file.to_string_lossy())?;
         let loading = memory::heap::loading(std::fs::metadata(file).map_or(0, |m| m.len()));
         // SAFETY: environment and options are live handles, the path is NUL-terminated.
-        unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
+        unsafe { call!(api.CreateSession(env, path.as_ptr(), options, &raw mut session))? }
         let raw = RawSession(non_null(session)?, api);
         // SAFETY: the session is released by `Ended`, after `Helpers::end`.
         let helpers = reserved.map(|reserved| unsafe { Helpers::new(api, raw.0, reserved) }).transpose()?;
@@ -293,18 +293,18 @@ impl Session {
                 unsafe {
                     check(api, name(session, i, self.runtime.allocator.as_ptr(), &raw mut text))?;
                     let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
-                    check(api, (api.AllocatorFree)(self.runtime.allocator.as_ptr(), text.cast()))?;
+                    call!(api.AllocatorFree(self.runtime.allocator.as_ptr(), text.cast()))?;
                     check(api, type_info(session, i, &raw mut info))?;
                     let info = TypeInfo(non_null(info)?, api);
                     // An integer instead of the bindings' enum, because newer libraries have more types.
                     let mut kind = 0i32;
-                    check(api, (api.GetOnnxTypeFromTypeInfo)(info.0.as_ptr(), (&raw mut kind).cast()))?;
+                    call!(api.GetOnnxTypeFromTypeInfo(info.0.as_ptr(), (&raw mut kind).cast()))?;
                     // Checked first, because sparse tensors have tensor info, too.
                     if kind != TENSOR {
                         return Err(unsupported(&owned, kind));
                     }
                     let mut tensor = null();
-                    check(api, (api.CastTypeInfoToTensorInfo)(info.0.as_ptr(), &raw mut tensor))?;
+                    call!(api.CastTypeInfoToTensorInfo(info.0.as_ptr(), &raw mut tensor))?;
                     if tensor.is_null() {
                         return Err(unsupported(&owned, kind));
                     }
@@ -382,13 +382,10 @@ impl Session {
         let mut raw = null_mut();
         // SAFETY: valid out pointer; keys and values are NUL-terminated and copied by the call.
         unsafe {
-            check(api, (api.CreateRunOptions)(&raw mut raw))?;
+            call!(api.CreateRunOptions(&raw mut raw))?;
             let options = RunOptions(RawRunOptions(non_null(raw)?, api));
             for (key, value) in entries {
-                check(
-                    api,
-                    (api.AddRunConfigEntry)(options.0.0.as_ptr(), c_string(key)?.as_ptr(), c_string(value)?.as_ptr()),
-                )?;
+                call!(api.AddRunConfigEntry(options.0.0.as_ptr(), c_string(key)?.as_ptr(), c_string(value)?.as_ptr()))?;
             }
             Ok(options)
         }
@@ -437,7 +434,7 @@ impl SessionOptions {
         let mut raw = null_mut();
         // SAFETY: valid out pointer, then a live handle; strings are NUL-terminated and copied by the calls.
         unsafe {
-            check(api, (api.CreateSessionOptions)(&raw mut raw))?;
+            call!(api.CreateSessionOptions(&raw mut raw))?;
             let options = RawOptions(non_null(raw)?, api);
             let raw = options.0.as_ptr();
             let level = match self.graph_level {
@@ -446,27 +443,27 @@ impl SessionOptions {
                 GraphLevel::Extended => sys::GraphOptimizationLevel::ORT_ENABLE_EXTENDED,
                 GraphLevel::All => sys::GraphOptimizationLevel::ORT_ENABLE_ALL,
             };
-            check(api, (api.SetSessionGraphOptimizationLevel)(raw, level))?;
-            check(api, (api.SetSessionLogSeverityLevel)(raw, sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL as c_int))?;
+            call!(api.SetSessionGraphOptimizationLevel(raw, level))?;
+            call!(api.SetSessionLogSeverityLevel(raw, sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL as c_int))?;
             match self.threads.or(helpers.map(|helpers| (helpers.threads(), 1))) {
-                None => check(api, (api.DisablePerSessionThreads)(raw))?,
+                None => call!(api.DisablePerSessionThreads(raw))?,
                 Some((intra, inter)) => {
-                    check(api, (api.SetIntraOpNumThreads)(raw, intra))?;
-                    check(api, (api.SetInterOpNumThreads)(raw, inter))?;
+                    call!(api.SetIntraOpNumThreads(raw, intra))?;
+                    call!(api.SetInterOpNumThreads(raw, inter))?;
                     threads::set_for_session(api, raw)?;
                 }
             }
             if self.parallel {
-                check(api, (api.SetSessionExecutionMode)(raw, sys::ExecutionMode::ORT_PARALLEL))?;
+                call!(api.SetSessionExecutionMode(raw, sys::ExecutionMode::ORT_PARALLEL))?;
             }
             match self.arena {
-                Some(true) => check(api, (api.EnableCpuMemArena)(raw))?,
-                Some(false) => check(api, (api.DisableCpuMemArena)(raw))?,
+                Some(true) => call!(api.EnableCpuMemArena(raw))?,
+                Some(false) => call!(api.DisableCpuMemArena(raw))?,
                 None => {}
             }
             match self.pattern {
-                Some(true) => check(api, (api.EnableMemPattern)(raw))?,
-                Some(false) => check(api, (api.DisableMemPattern)(raw))?,
+                Some(true) => call!(api.EnableMemPattern(raw))?,
+                Some(false) => call!(api.DisableMemPattern(raw))?,
                 None => {}
             }
             let spinning = match (self.spins, helpers) {
@@ -476,13 +473,13 @@ impl SessionOptions {
             let spinning = spinning.iter().map(|(key, value)| (*key, value.as_str())).chain([(INTER_SPINNING, "0")]);
             let own = self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
             for (key, value) in spinning.chain(own) {
-                check(api, (api.AddSessionConfigEntry)(raw, c_string(key)?.as_ptr(), c_string(value)?.as_ptr()))?;
+                call!(api.AddSessionConfigEntry(raw, c_string(key)?.as_ptr(), c_string(value)?.as_ptr()))?;
             }
             for provider in &self.providers {
                 runtime.append(&options, provider)?;
             }
             for library in &self.op_libraries {
-                check(api, (api.RegisterCustomOpsLibrary_V2)(raw, c_string(library)?.as_ptr()))?;
+                call!(api.RegisterCustomOpsLibrary_V2(raw, c_string(library)?.as_ptr()))?;
             }
             Ok(options)
         }
@@ -499,10 +496,10 @@ unsafe fn describe(
     let (mut element, mut rank) = (0i32, 0usize);
     // SAFETY: `info` is live by contract; the enum is an i32 in C, and `dims` has room for `rank` values.
     unsafe {
-        check(api, (api.GetTensorElementType)(info, (&raw mut element).cast()))?;
-        check(api, (api.GetDimensionsCount)(info, &raw mut rank))?;
+        call!(api.GetTensorElementType(info, (&raw mut element).cast()))?;
+        call!(api.GetDimensionsCount(info, &raw mut rank))?;
         let mut dims = Shape::from_elem(0, rank);
-        check(api, (api.GetDimensions)(info, dims.as_mut_ptr(), rank))?;
+        call!(api.GetDimensions(info, dims.as_mut_ptr(), rank))?;
         Ok((datatype(element), dims))
     }
 }
@@ -637,18 +634,15 @@ impl<'a> Value<'a> {
         let mut value = null_mut();
         // SAFETY: `base` and `len` by contract; the library checks that the shape fits in `len` bytes, and copies it.
         unsafe {
-            check(
-                api,
-                (api.CreateTensorWithDataAsOrtValue)(
-                    memory.0.as_ptr(),
-                    base.cast(),
-                    len,
-                    shape.as_ptr(),
-                    shape.len(),
-                    element(datatype),
-                    &raw mut value,
-                ),
-            )?;
+            call!(api.CreateTensorWithDataAsOrtValue(
+                memory.0.as_ptr(),
+                base.cast(),
+                len,
+                shape.as_ptr(),
+                shape.len(),
+                element(datatype),
+                &raw mut value,
+            ))?;
         }
         Ok(Self(non_null(value)?, PhantomData))
     }
@@ -681,15 +675,12 @@ impl<'a> Value<'a> {
                 // SAFETY: the library checks the index and returns a buffer of the requested length, which may hold NUL
                 // bytes, unlike with its calls that take C strings.
                 unsafe {
-                    check(
-                        api,
-                        (api.GetResizedStringTensorElementBuffer)(
-                            value.0.as_ptr(),
-                            filled,
-                            text.len(),
-                            &raw mut buffer,
-                        ),
-                    )
+                    call!(api.GetResizedStringTensorElementBuffer(
+                        value.0.as_ptr(),
+                        filled,
+                        text.len(),
+                        &raw mut buffer,
+                    ))
                     .map_err(StringCount::Failed)?;
                     if !buffer.is_null() {
                         std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());
@@ -707,11 +698,11 @@ impl<'a> Value<'a> {
         let mut info = null_mut();
         // SAFETY: a live value and valid out pointers; the info is owned by its handle while it is read.
         unsafe {
-            check(api, (api.IsTensor)(self.0.as_ptr(), &raw mut is_tensor))?;
+            call!(api.IsTensor(self.0.as_ptr(), &raw mut is_tensor))?;
             if is_tensor == 0 {
                 return Ok((None, Shape::new()));
             }
-            check(api, (api.GetTensorTypeAndShape)(self.0.as_ptr(), &raw mut info))?;
+            call!(api.GetTensorTypeAndShape(self.0.as_ptr(), &raw mut info))?;
             let info = ShapeInfo(non_null(info)?, api);
             describe(api, info.0.as_ptr())
         }
@@ -724,7 +715,7 @@ impl<'a> Value<'a> {
         let Some(count) = count.filter(|_| datatype == Some(DataType::Fp32)) else { return Ok(None) };
         let (api, mut base) = (runtime.api, null_mut());
         // SAFETY: a live tensor value and a valid out pointer.
-        unsafe { check(api, (api.GetTensorMutableData)(self.0.as_ptr(), &raw mut base))? };
+        unsafe { call!(api.GetTensorMutableData(self.0.as_ptr(), &raw mut base))? };
         let base: NonNull<f32> = if count == 0 { NonNull::dangling() } else { non_null(base.cast())? };
         // SAFETY: as many aligned elements as the shape has. The value owns them, and nothing writes them any more.
         Ok(Some((shape, unsafe { std::slice::from_raw_parts(base.as_ptr(), count) })))
@@ -745,7 +736,7 @@ impl<'a> Value<'a> {
         let api = session.runtime.api;
         let mut base = null_mut();
         // SAFETY: a live tensor value and a valid out pointer.
-        unsafe { check(api, (api.GetTensorMutableData)(self.0.as_ptr(), &raw mut base))? };
+        unsafe { call!(api.GetTensorMutableData(self.0.as_ptr(), &raw mut base))? };
         let base: NonNull<u8> = non_null(base.cast())?;
         let shared = inputs.find_map(|input| {
             let offset = (base.as_ptr() as usize).checked_sub(address(input).ok()? as usize)?;
@@ -774,19 +765,16 @@ impl<'a> Value<'a> {
         // SAFETY: a live string tensor of `count` elements; buffers are as long as announced. The calls reject null
         // buffers, so they are skipped for no elements.
         unsafe {
-            check(api, (api.GetStringTensorDataLength)(self.0.as_ptr(), &raw mut len))?;
+            call!(api.GetStringTensorDataLength(self.0.as_ptr(), &raw mut len))?;
             let (mut bytes, mut starts) = (vec![0u8; len.max(1)], vec![0usize; count]);
             if count > 0 {
-                check(
-                    api,
-                    (api.GetStringTensorContent)(
-                        self.0.as_ptr(),
-                        bytes.as_mut_ptr().cast(),
-                        len,
-                        starts.as_mut_ptr(),
-                        count,
-                    ),
-                )?;
+                call!(api.GetStringTensorContent(
+                    self.0.as_ptr(),
+                    bytes.as_mut_ptr().cast(),
+                    len,
+                    starts.as_mut_ptr(),
+                    count,
+                ))?;
             }
             bytes.truncate(len);
             Ok((bytes, starts))
@@ -922,32 +910,4 @@ impl AsRef<[u8]> for Owned {
         // SAFETY: `len` bytes owned by the value, which lives until `drop`; they are not written any more.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
-}
-
-/// Mean nanoseconds of a `Run` over prepared values, over `rounds`: the floor that our execution is compared with.
-#[doc(hidden)]
-pub fn bench_bare_run(
-    library: &Path,
-    model: &Path,
-    names: (&[&str], &[&str]),
-    datatype: DataType,
-    shape: &[i64],
-    rounds: u32,
-) -> Result<f64> {
-    let runtime = Runtime::get(library, PoolThreads::default())?;
-    let mut session = Session::load(runtime, model, &SessionOptions::default(), None)?;
-    let options = session.run_options(&[])?;
-    let size = element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
-    let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();
-    let mut memory: Vec<Vec<u8>> = names.1.iter().map(|_| vec![0u8; size]).collect();
-    let mut c_names = |n: &[&str]| n.iter().map(|n| session.name(n)).collect::<Result<Vec<_>>>();
-    let (input_names, output_names) = (c_names(names.0)?, c_names(names.1)?);
-    let inputs = data.iter().map(|d| Value::input(runtime, datatype, shape, d)).collect::<Result<Vec<_>>>()?;
-    let mut outputs =
-        memory.iter_mut().map(|m| Value::output(runtime, datatype, shape, m).map(Some)).collect::<Result<Vec<_>>>()?;
-    let start = std::time::Instant::now();
-    for _ in 0..rounds {
-        session.run_raw(&options, &input_names, &inputs, &output_names, &mut outputs)?;
-    }
-    Ok(start.elapsed().as_nanos() as f64 / f64::from(rounds.max(1)))
 }

@@ -26,7 +26,7 @@ pub const SEQUENCE: TestBackend =
 pub const DYNA_SEQUENCE: TestBackend =
     TestBackend { name: "dyna_sequence", load: |config, signature| load(Identified::ById, config, signature) };
 
-/// What identifies a sequence.
+/// The key of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Identified {
     ByRow,

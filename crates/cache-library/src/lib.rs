@@ -217,7 +217,7 @@ impl CacheState {
     }
 }
 
-/// What a request counts for, in one of the counters, until it is answered.
+/// Counts a request in one of the counters until it is answered.
 struct Permit(Arc<CacheState>, fn(&CacheState) -> &AtomicUsize, usize);
 
 impl Drop for Permit {

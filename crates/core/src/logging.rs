@@ -6,10 +6,10 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What became of a line.
+/// Result of passing a line to a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// It is written or queued.
+    /// The line is written or queued.
     Taken,
     /// The queue is full: the line is lost.
     Full,

@@ -31,7 +31,7 @@ const CLOSE_GRACE: Duration = Duration::from_millis(500);
 /// Time for freeing the memory of models at the end.
 const UNLOAD_GRACE: Duration = Duration::from_secs(2);
 
-/// What a server needs of the program around it.
+/// Services that the program around a server provides.
 pub struct Outside {
     /// Executes control operations.
     pub control: Arc<dyn Controller>,
@@ -95,7 +95,7 @@ struct FrontEnds {
     embedded: Mutex<Option<Embedded>>,
 }
 
-/// What runs models outside of the core.
+/// Makers of threads and processes that run models.
 struct Runners {
     threads: Arc<dyn Threads>,
     /// The processes of libraries.

@@ -103,9 +103,9 @@ unsafe impl Send for Context {}
 /// error.
 const PLACES: [&str; 2] = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
-/// What the process knows of the driver without searching it, and how its devices are used.
+/// Facts about the driver that need no search for it.
 struct Flags {
-    /// It was searched and found.
+    /// A driver was searched and found.
     found: AtomicBool,
     /// Devices may access each other's memory (`--enable-peer-access`).
     peers: AtomicBool,

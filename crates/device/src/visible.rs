@@ -56,7 +56,7 @@ mod tests {
         check("MIG-GPU-a1000000-2/1/0", None);
         check("0,2,1", Some(("2", "there are 2 devices, counted from 0")));
         check("0,-1", Some(("-1", "there are 2 devices, counted from 0")));
-        check("GPU-a", Some(("GPU-a", "the uuids of 2 devices begin so")));
+        check("GPU-a", Some(("GPU-a", "the uuids of 2 devices begin with it")));
         check("MIG-c", Some(("MIG-c", "no uuid of a device begins with it")));
         check("", Some(("", "it is neither an index nor a uuid")));
         check("0,NoDevFiles", Some(("NoDevFiles", "it is neither an index nor a uuid")));

@@ -78,7 +78,7 @@ fn block() -> Vec<u8> {
 
 /// Returns free memory to the system when it is dropped: behind the model, whose weights lie in heaps.
 pub struct Trim {
-    /// Of the heap in which the weights lie.
+    /// A block of the heap in which the weights lie.
     block: Vec<u8>,
 }
 

@@ -23,7 +23,7 @@ struct GuardedRange {
     intact: AtomicBool,
 }
 
-/// What the handler, which the process has once, reads.
+/// State of the handler; a process has one handler.
 struct Guarded {
     table: [GuardedRange; SLOTS],
     /// Slots ever used: keeps the search of a small server short.
@@ -180,8 +180,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     if !GUARDED.has_previous.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: complete since `has_previous` is set. Its owner gave the function pointer to sigaction with the signature of
-    // its flags. Without a handler the default is restored; the faulting instruction runs again and ends the process.
+    // SAFETY: complete since `has_previous` is set. Its owner gave the function pointer to sigaction with the signature
+    // of its flags. Without a handler the default is restored; the faulting instruction runs again and ends the process.
     unsafe {
         let previous = (*GUARDED.previous.get()).assume_init_ref();
         match previous.sa_sigaction {

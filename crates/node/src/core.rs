@@ -1,5 +1,9 @@
-//! The core as a JavaScript object: its life, its front ends and its log. Further methods are in `models`, `infer`,
-//! `stream`, `embed`, `access`, `metrics` and `traces`.
+//! The core as a JavaScript object: its life, its front ends and its log. Further methods are in its modules, and
+//! in `access`, `metrics` and `models`.
+
+mod embed;
+mod infer;
+mod traces;
 
 use crate::control::Bridge;
 use crate::failure::{Result, thrown, unbound};
@@ -7,7 +11,7 @@ use crate::json::Json;
 use crate::settle::{Report, Settled, Settler};
 use crate::stream::Pull;
 use crate::workers::{NodeThreads, WorkerCall};
-use crate::{embed, gpu, logging, objects as js, traces};
+use crate::{gpu, logging, objects as js};
 use engine::{ServerState, Ticket};
 use frontend::{FrontEnd, StartFailure};
 use napi::bindgen_prelude::{FnArgs, Function};
@@ -29,7 +33,7 @@ pub struct NativeCore {
     settler: Mutex<Option<Settler>>,
     pub(crate) tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     pub(crate) streams: Mutex<HashMap<u32, Arc<Pull>>>,
-    pub(crate) embedded_bodies: embed::Bodies,
+    pub(crate) embedded_bodies: crate::embed::Bodies,
     /// Start of the core's clock, by JavaScript's.
     pub(crate) clock_start_ns: OnceLock<u64>,
 }
@@ -60,7 +64,7 @@ impl NativeCore {
             control: control.clone(),
             log: logging::sink(&on_log).map_err(unbound)?,
             threads: Arc::new(NodeThreads::new(&on_worker).map_err(unbound)?),
-            on_traces: traces::notify(&on_traces).map_err(unbound)?,
+            on_traces: crate::traces::notify(&on_traces).map_err(unbound)?,
             on_device_failure: gpu::notify_failures(&on_device_failure).map_err(unbound)?,
         };
         let settler = Settler::new(&on_settled).map_err(unbound)?;
@@ -71,7 +75,7 @@ impl NativeCore {
             settler: Mutex::new(Some(settler)),
             tickets: Arc::default(),
             streams: Mutex::default(),
-            embedded_bodies: embed::Bodies::default(),
+            embedded_bodies: crate::embed::Bodies::default(),
             clock_start_ns: OnceLock::new(),
         })
     }

@@ -1,16 +1,11 @@
 //! Requests that a server in JavaScript received: the HTTP and gRPC APIs without a socket.
 
-use crate::core::NativeCore;
-use crate::failure::thrown;
-use crate::json::Json;
 use crate::objects as js;
 use crate::settle::{Settled, Settler};
 use bytes::Bytes;
-use frontend::embed::{CallEnd, EmbedEvent, Embedded, EmbeddedCall, EmbeddedRequest, Piece, Settle};
+use frontend::embed::{CallEnd, EmbedEvent, EmbeddedCall, EmbeddedRequest, Piece, Settle};
 use memory::SlabPool;
 use napi::bindgen_prelude::Buffer;
-use napi_derive::napi;
-use options::ListenOptions;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +18,7 @@ const LARGE_BYTES_MIN: usize = 256 << 10;
 /// Large bodies by ticket, until JavaScript takes them. At most one per open request.
 pub type Bodies = Arc<Mutex<HashMap<u32, Vec<Bytes>>>>;
 
-fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
+pub fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
     EmbeddedRequest {
         method: r.method,
         target: r.target,
@@ -36,7 +31,7 @@ fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
     }
 }
 
-fn call(r: js::EmbeddedCall) -> EmbeddedCall {
+pub fn call(r: js::EmbeddedCall) -> EmbeddedCall {
     EmbeddedCall {
         path: r.path,
         fields: r.fields,
@@ -47,7 +42,7 @@ fn call(r: js::EmbeddedCall) -> EmbeddedCall {
 }
 
 /// Copies a piece of the messages of a call; `length` is that of the message that it begins.
-fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
+pub fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
     bytes.map(|bytes| match length {
         Some(length) => Piece::first(length as usize, &bytes),
         None => Piece::further(&bytes),
@@ -55,7 +50,7 @@ fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
 }
 
 /// Reports the progress of calls to JavaScript.
-fn settle(settler: Settler, bodies: Bodies) -> Settle {
+pub fn settle(settler: Settler, bodies: Bodies) -> Settle {
     Arc::new(move |call, event| settler.settle(call, event.map(|event| settled(call, event, &bodies))))
 }
 
@@ -107,7 +102,7 @@ fn answer(call: u32, event: EmbedEvent, bodies: &Bodies) -> js::EmbeddedAnswer {
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED if there is no memory for it.
-fn gathered(pieces: &[Buffer]) -> Result<Bytes> {
+pub fn gathered(pieces: &[Buffer]) -> Result<Bytes> {
     let mut slab = SlabPool::global().get(pieces.iter().map(|piece| piece.len()).sum())?;
     let mut rest = &mut slab[..];
     for piece in pieces {
@@ -122,7 +117,7 @@ fn gathered(pieces: &[Buffer]) -> Result<Bytes> {
 ///
 /// # Errors
 /// INVALID_ARG if `to` has another length than the parts.
-fn take(parts: &[Bytes], to: Option<Buffer>) -> Result<()> {
+pub fn take(parts: &[Bytes], to: Option<Buffer>) -> Result<()> {
     let Some(mut to) = to else { return Ok(()) };
     let bytes = parts.iter().map(Bytes::len).sum::<usize>();
     if to.len() != bytes {
@@ -135,91 +130,4 @@ fn take(parts: &[Bytes], to: Option<Buffer>) -> Result<()> {
         rest = behind;
     }
     Ok(())
-}
-
-#[napi]
-impl NativeCore {
-    /// Accepts requests that another server of this process received. Options as for listeners; binds nothing.
-    #[napi]
-    pub fn open_embedded(
-        &self,
-        #[napi(ts_arg_type = "ListenOptions")] options: Json<ListenOptions>,
-    ) -> crate::failure::Result<()> {
-        let settle = settle(self.settler()?, self.embedded_bodies.clone());
-        self.server.open_embedded(options.0, settle).map_err(|e| thrown(&e))
-    }
-
-    fn with_embedded(&self, work: impl FnOnce(&Embedded)) -> crate::failure::Result<()> {
-        self.server.with_embedded(work).map_err(|e| thrown(&e))
-    }
-
-    /// Begins a request; `ticket` is its number and the ticket of its first call.
-    #[napi]
-    pub fn embed(
-        &self,
-        #[napi(ts_arg_type = "Ticket<EmbeddedAnswer>")] ticket: u32,
-        request: js::EmbeddedRequest,
-    ) -> crate::failure::Result<()> {
-        self.with_embedded(|embedded| embedded.begin(ticket, self::request(request)))
-    }
-
-    /// Begins a gRPC call, like `embed`.
-    #[napi]
-    pub fn embed_call(
-        &self,
-        #[napi(ts_arg_type = "Ticket<EmbeddedCallAnswer>")] ticket: u32,
-        request: js::EmbeddedCall,
-    ) -> crate::failure::Result<()> {
-        self.with_embedded(|embedded| embedded.call(ticket, call(request)))
-    }
-
-    /// A further piece of the messages of call `request`; `length` is that of the message that the piece begins.
-    #[napi]
-    pub fn embed_piece(
-        &self,
-        #[napi(ts_arg_type = "Ticket<void>")] ticket: u32,
-        request: u32,
-        piece: Option<Buffer>,
-        length: Option<f64>,
-        ends: bool,
-    ) -> crate::failure::Result<()> {
-        self.with_embedded(|embedded| embedded.piece(request, ticket, self::piece(piece, length), ends))
-    }
-
-    /// The requested body of `request`, in pieces; without pieces, `bytes` is its size.
-    #[napi]
-    pub fn embed_body(
-        &self,
-        #[napi(ts_arg_type = "Ticket<EmbeddedAnswer>")] ticket: u32,
-        request: u32,
-        body: Option<Vec<Buffer>>,
-        bytes: f64,
-    ) -> crate::failure::Result<()> {
-        // Copied: JavaScript may write into its buffers as soon as the call returns.
-        let gathered = body.map(|pieces| gathered(&pieces)).transpose().map_err(|e| thrown(&e))?;
-        self.with_embedded(|embedded| embedded.body(request, ticket, gathered.ok_or(bytes as u64)))
-    }
-
-    /// Copies the large body reported for `ticket` into `to`, which has its size. Without `to` it is dropped.
-    #[napi]
-    pub fn embed_take(&self, ticket: u32, to: Option<Buffer>) -> crate::failure::Result<()> {
-        let parts = self.embedded_bodies.lock().remove(&ticket).unwrap_or_default();
-        take(&parts, to).map_err(|e| thrown(&e))
-    }
-
-    #[napi]
-    pub fn embed_next(
-        &self,
-        #[napi(ts_arg_type = "Ticket<EmbeddedAnswer | EmbeddedCallAnswer>")] ticket: u32,
-        request: u32,
-    ) -> crate::failure::Result<()> {
-        self.with_embedded(|embedded| embedded.next(request, ticket))
-    }
-
-    /// Cancels `request`.
-    #[napi]
-    pub fn embed_give_up(&self, request: u32) {
-        // Without it, there is no such request.
-        let _ = self.server.with_embedded(|embedded| embedded.cancel(request));
-    }
 }

@@ -1,6 +1,5 @@
 //! Devices of this process and of the machine, and their utilisation for metrics.
 
-use crate::core::NativeCore;
 use crate::objects as js;
 use device::{Device, NvmlDevice, devices, driver, first_ignored, nvml};
 use napi::bindgen_prelude::{FnArgs, Function};
@@ -78,21 +77,5 @@ pub fn list_machine_devices(visible: Option<String>) -> js::MachineDevices {
         driver_version: nvml.driver_version().ok(),
         devices,
         ignored: ignored.map(|one| js::IgnoredEntry { entry: one.entry, why: one.why }),
-    }
-}
-
-#[napi]
-impl NativeCore {
-    /// The GPUs and their use; values that one does not report are 0.
-    #[napi]
-    pub fn devices(&self) -> Vec<js::DeviceUse> {
-        let status = self.server.gpus();
-        let of = |usage: &device::Usage| js::DeviceUse {
-            uuid: usage.uuid.clone(),
-            used_bytes: usage.memory_used_bytes.unwrap_or_default() as f64,
-            total_bytes: usage.memory_total_bytes.unwrap_or_default() as f64,
-            utilization: usage.utilization.unwrap_or_default(),
-        };
-        status.map(|status| status.usage.iter().map(of).collect()).unwrap_or_default()
     }
 }

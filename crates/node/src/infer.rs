@@ -1,15 +1,11 @@
 //! Inferences of the in-process API: the same engine path as the network, without a socket.
 
-use crate::core::NativeCore;
 use crate::objects as js;
-use crate::settle::Settled;
 use bytes::Bytes;
-use engine::{EngineResponse, Sink, Started};
+use engine::{EngineResponse, Sink};
 use napi::bindgen_prelude::{BigInt, Buffer, Either4};
-use napi_derive::napi;
 use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, Parameter, RequestedOutput, Signature};
-use std::sync::Arc;
 use tensor::{DataType, Error, Name, Result, Shape};
 
 pub fn request(r: js::NativeInferRequest) -> Result<InferRequest> {
@@ -102,10 +98,10 @@ pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInf
 }
 
 /// Receives the only response of a request; decoupled models are rejected earlier.
-struct OnlyAnswer<F>(Mutex<Option<F>>);
+pub struct OnlyAnswer<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce(Result<Box<InferResponse>>) + Send> OnlyAnswer<F> {
-    fn new(answered: F) -> Self {
+    pub fn new(answered: F) -> Self {
         Self(Mutex::new(Some(answered)))
     }
 }
@@ -119,63 +115,6 @@ impl<F: FnOnce(Result<Box<InferResponse>>) + Send> Sink for OnlyAnswer<F> {
         let answered = self.0.lock().take();
         if let Some(answered) = answered {
             answered(result);
-        }
-    }
-}
-
-#[napi]
-impl NativeCore {
-    /// Starts an inference with one response; `cancel` cancels it.
-    #[napi]
-    pub fn infer(
-        &self,
-        #[napi(ts_arg_type = "Ticket<NativeInferResponse>")] ticket: u32,
-        request: js::NativeInferRequest,
-    ) -> crate::failure::Result<()> {
-        let settler = self.settler()?;
-        let (name, version) = (request.model.clone(), request.version.clone());
-        let started = self.server.engine().model(&name, &version).and_then(|model| {
-            protocol::grpc::reject_decoupled(&model.signature)?;
-            let request = self::request(request)?;
-            let (settler, tickets, signature) = (settler.clone(), self.tickets.clone(), model.signature.clone());
-            let answered = move |result: Result<Box<InferResponse>>| {
-                tickets.lock().remove(&ticket);
-                let result = result.and_then(|r| response(*r, &signature));
-                settler.settle(ticket, result.map(|r| Settled::Response(Box::new(r))));
-            };
-            let sink = answered.clone();
-            let started = model.call(Box::new(request), || Arc::new(OnlyAnswer::new(sink)), None)?;
-            Ok(match started {
-                Started::Answered(result) => {
-                    answered(result);
-                    None
-                }
-                Started::Queued(handle) => Some(handle),
-            })
-        });
-        match started {
-            Ok(None) => {}
-            Ok(Some(handle)) => {
-                // Locked before the check: a response either came already or will find the handle to remove.
-                let mut tickets = self.tickets.lock();
-                if !handle.is_settled() {
-                    tickets.insert(ticket, handle);
-                }
-            }
-            Err(e) => settler.settle(ticket, Err(e)),
-        }
-        Ok(())
-    }
-
-    #[napi]
-    pub fn cancel(&self, ticket: u32) {
-        let pull = self.streams.lock().remove(&ticket);
-        if let Some(pull) = pull {
-            return pull.cancel();
-        }
-        let handle = self.tickets.lock().remove(&ticket);
-        if let Some(handle) = handle {
-            handle.cancel();
         }
     }
 }

@@ -25,6 +25,19 @@ impl NativeCore {
     pub fn requests(&self) -> Vec<js::Family> {
         families(self.server.requests())
     }
+
+    /// The GPUs and their use; values that one does not report are 0.
+    #[napi]
+    pub fn devices(&self) -> Vec<js::DeviceUse> {
+        let status = self.server.gpus();
+        let of = |usage: &device::Usage| js::DeviceUse {
+            uuid: usage.uuid.clone(),
+            used_bytes: usage.memory_used_bytes.unwrap_or_default() as f64,
+            total_bytes: usage.memory_total_bytes.unwrap_or_default() as f64,
+            utilization: usage.utilization.unwrap_or_default(),
+        };
+        status.map(|status| status.usage.iter().map(of).collect()).unwrap_or_default()
+    }
 }
 
 fn families(list: Vec<FamilySnapshot>) -> Vec<js::Family> {

@@ -4,15 +4,12 @@
 //! sent no response that it did not ask for; others wait in the request's inbox, bounded and charged like those of any
 //! other reader (`frontend::answers`).
 
-use crate::core::NativeCore;
-use crate::failure::thrown;
 use crate::infer;
-use crate::objects::{NativeInferRequest, NextResponses};
+use crate::objects::NextResponses;
 use crate::settle::{Settled, Settler};
 use engine::{EngineResponse, ModelVersion};
 use frontend::answers::Inbox;
 use memory::Budget;
-use napi_derive::napi;
 use parking_lot::Mutex;
 use protocol::{InferRequest, Signature};
 use std::sync::Arc;
@@ -129,32 +126,5 @@ impl StreamState {
 impl Wake for Pull {
     fn wake(self: Arc<Self>) {
         self.deliver();
-    }
-}
-
-#[napi]
-impl NativeCore {
-    /// Starts a request with any number of responses. Throws if rejected; otherwise call `cancel(ticket)` once, at the
-    /// end.
-    #[napi]
-    pub fn infer_stream(&self, ticket: u32, request: NativeInferRequest) -> crate::failure::Result<()> {
-        let settler = self.settler()?;
-        let model = self.server.engine().model(&request.model, &request.version).map_err(|e| thrown(&e))?;
-        let pull = infer::request(request).and_then(|request| Pull::start(settler, &model, request));
-        self.streams.lock().insert(ticket, pull.map_err(|e| thrown(&e))?);
-        Ok(())
-    }
-
-    /// The available responses of request `stream`, at least one unless it has ended. Rejects with the first error,
-    /// which is the last result; after `cancel` with CANCELLED. One call at a time.
-    #[napi]
-    pub fn next_responses(
-        &self,
-        #[napi(ts_arg_type = "Ticket<NextResponses>")] ticket: u32,
-        stream: u32,
-    ) -> crate::failure::Result<()> {
-        let pull = self.streams.lock().get(&stream).cloned();
-        pull.ok_or_else(|| thrown(&Error::cancelled("")))?.next(ticket);
-        Ok(())
     }
 }

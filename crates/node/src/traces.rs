@@ -1,14 +1,8 @@
 //! Passes traces to TypeScript, which writes or exports them.
 
-use crate::core::NativeCore;
-use crate::failure::{Result, thrown};
-use crate::json::Json;
 use crate::objects as js;
-use backend::now_ns;
-use napi::bindgen_prelude::{BigInt, Function};
+use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
-use napi_derive::napi;
-use options::TraceSetting;
 use tensor::Error;
 use trace::{Call, Record, RecordedTensor, Stamp, TraceMode, Tracer};
 
@@ -28,7 +22,7 @@ pub fn notify(f: &Function<'_, (), ()>) -> napi::Result<Box<dyn Fn() + Send + Sy
 }
 
 /// Takes at most `max` records. `start` is that of the core's clock by JavaScript's.
-fn take(tracer: &Tracer, max: u32, start: u64) -> js::TakenTraces {
+pub fn take(tracer: &Tracer, max: u32, start: u64) -> js::TakenTraces {
     let taken = tracer.take(max as usize);
     js::TakenTraces {
         records: taken.records.into_iter().map(|r| record(r, start)).collect(),
@@ -76,38 +70,4 @@ fn tensor(t: RecordedTensor) -> js::TraceTensor {
     let data = t.text();
     let activity = t.kind.name().to_owned();
     js::TraceTensor { activity, name: t.name, datatype: t.datatype.name().to_owned(), shape: t.shape, data }
-}
-
-#[napi]
-impl NativeCore {
-    /// Replaces the default trace setting (`model` empty) or that of a model; null makes the model use the default.
-    /// Throws RESOURCE_EXHAUSTED for too many models.
-    #[napi]
-    pub fn set_trace_setting(
-        &self,
-        model: String,
-        #[napi(ts_arg_type = "TraceSetting | null")] setting: Json<Option<TraceSetting>>,
-    ) -> Result<()> {
-        self.server.engine().tracer().set(&model, setting.0).map_err(|e| thrown(&e))
-    }
-
-    /// Number of requests the setting of a model may still sample; -1 = no limit.
-    #[napi]
-    pub fn trace_count_left(&self, model: String) -> i32 {
-        self.server.engine().tracer().left(&model)
-    }
-
-    /// Takes at most `max` complete records, fewer if their tensors are large. `clockNs` is `process.hrtime.bigint()`.
-    #[napi]
-    pub fn take_traces(&self, max: u32, clock_ns: BigInt) -> js::TakenTraces {
-        // Both clocks are the system's monotonic one, with different starts.
-        let start = self.clock_start_ns.get_or_init(|| clock_ns.get_u64().1.saturating_sub(now_ns()));
-        take(self.server.engine().tracer(), max, *start)
-    }
-
-    /// Stops sampling; each setting ends with its last record.
-    #[napi]
-    pub fn close_traces(&self) {
-        self.server.engine().tracer().close();
-    }
 }

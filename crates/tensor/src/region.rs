@@ -368,7 +368,7 @@ pub(crate) mod tests {
         check(r.read_at(1).map(u32::from_le_bytes).map(drop));
         check(r.read_at::<1>(usize::MAX).map(drop));
         assert_eq!(bytes(&whole), [5; 10]);
-        let text = "4 bytes at offset 1 do not lie inside the 4 bytes wanted of shared memory region 'heap'";
+        let text = "4 bytes at offset 1 are not inside the 4 bytes wanted of shared memory region 'heap'";
         assert_eq!(r.read_at(1).map(u32::from_le_bytes).err(), Some(Error::internal(text)));
     }
 

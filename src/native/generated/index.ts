@@ -24,6 +24,45 @@ export declare class NativeCore {
   setIssuerKeys(text: string): number
   /** True if a token named an unknown key of the issuer since the last call. */
   missesIssuerKey(): boolean
+  /** Accepts requests that another server of this process received. Options as for listeners; binds nothing. */
+  openEmbedded(options: ListenOptions): void
+  /** Begins a request; `ticket` is its number and the ticket of its first call. */
+  embed(ticket: Ticket<EmbeddedAnswer>, request: EmbeddedRequest): void
+  /** Begins a gRPC call, like `embed`. */
+  embedCall(ticket: Ticket<EmbeddedCallAnswer>, request: EmbeddedCall): void
+  /** A further piece of the messages of call `request`; `length` is that of the message that the piece begins. */
+  embedPiece(ticket: Ticket<void>, request: number, piece: Buffer | undefined | null, length: number | undefined | null, ends: boolean): void
+  /** The requested body of `request`, in pieces; without pieces, `bytes` is its size. */
+  embedBody(ticket: Ticket<EmbeddedAnswer>, request: number, body: Array<Buffer> | undefined | null, bytes: number): void
+  /** Copies the large body reported for `ticket` into `to`, which has its size. Without `to` it is dropped. */
+  embedTake(ticket: number, to?: Buffer | undefined | null): void
+  embedNext(ticket: Ticket<EmbeddedAnswer | EmbeddedCallAnswer>, request: number): void
+  /** Cancels `request`. */
+  embedGiveUp(request: number): void
+  /** Starts an inference with one response; `cancel` cancels it. */
+  infer(ticket: Ticket<NativeInferResponse>, request: NativeInferRequest): void
+  cancel(ticket: number): void
+  /**
+   * Starts a request with any number of responses. Throws if rejected; otherwise call `cancel(ticket)` once, at the
+   * end.
+   */
+  inferStream(ticket: number, request: NativeInferRequest): void
+  /**
+   * The available responses of request `stream`, at least one unless it has ended. Rejects with the first error,
+   * which is the last result; after `cancel` with CANCELLED. One call at a time.
+   */
+  nextResponses(ticket: Ticket<NextResponses>, stream: number): void
+  /**
+   * Replaces the default trace setting (`model` empty) or that of a model; null makes the model use the default.
+   * Throws RESOURCE_EXHAUSTED for too many models.
+   */
+  setTraceSetting(model: string, setting: TraceSetting | null): void
+  /** Number of requests the setting of a model may still sample; -1 = no limit. */
+  traceCountLeft(model: string): number
+  /** Takes at most `max` complete records, fewer if their tensors are large. `clockNs` is `process.hrtime.bigint()`. */
+  takeTraces(max: number, clockNs: bigint): TakenTraces
+  /** Stops sampling; each setting ends with its last record. */
+  closeTraces(): void
   constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (ticket: number, failure: Failure | null, value: unknown) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void, onWorker: (id: number, start: WorkerStart | null, ends: boolean, explains: boolean) => void)
   setServerState(state: ServerState): void
   /** Does not query models. */
@@ -86,29 +125,11 @@ export declare class NativeCore {
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string, fault: Fault, retryable: boolean): void
   /** Verbose level of the core's log; 0 = none. */
   setVerboseLevel(level: number): void
-  /** Accepts requests that another server of this process received. Options as for listeners; binds nothing. */
-  openEmbedded(options: ListenOptions): void
-  /** Begins a request; `ticket` is its number and the ticket of its first call. */
-  embed(ticket: Ticket<EmbeddedAnswer>, request: EmbeddedRequest): void
-  /** Begins a gRPC call, like `embed`. */
-  embedCall(ticket: Ticket<EmbeddedCallAnswer>, request: EmbeddedCall): void
-  /** A further piece of the messages of call `request`; `length` is that of the message that the piece begins. */
-  embedPiece(ticket: Ticket<void>, request: number, piece: Buffer | undefined | null, length: number | undefined | null, ends: boolean): void
-  /** The requested body of `request`, in pieces; without pieces, `bytes` is its size. */
-  embedBody(ticket: Ticket<EmbeddedAnswer>, request: number, body: Array<Buffer> | undefined | null, bytes: number): void
-  /** Copies the large body reported for `ticket` into `to`, which has its size. Without `to` it is dropped. */
-  embedTake(ticket: number, to?: Buffer | undefined | null): void
-  embedNext(ticket: Ticket<EmbeddedAnswer | EmbeddedCallAnswer>, request: number): void
-  /** Cancels `request`. */
-  embedGiveUp(request: number): void
-  /** The GPUs and their use; values that one does not report are 0. */
-  devices(): Array<DeviceUse>
-  /** Starts an inference with one response; `cancel` cancels it. */
-  infer(ticket: Ticket<NativeInferResponse>, request: NativeInferRequest): void
-  cancel(ticket: number): void
   snapshot(): Snapshot
   /** The two families of `snapshot` that routers read many times a second. */
   requests(): Array<Family>
+  /** The GPUs and their use; values that one does not report are 0. */
+  devices(): Array<DeviceUse>
   /** Opens a version with one of our backends. `config` is copied into `spec`. */
   openModel(ticket: Ticket<Opened>, backend: string, spec: OpenSpec, config: Buffer): void
   /** Finishes the initialisation of the backend and makes the version READY, replacing one of the same number. */
@@ -137,27 +158,6 @@ export declare class NativeCore {
   modelConfig(name: string, version: string): string
   modelStatistics(name: string, version: string): string
   modelReady(name: string, version: string): boolean
-  /**
-   * Starts a request with any number of responses. Throws if rejected; otherwise call `cancel(ticket)` once, at the
-   * end.
-   */
-  inferStream(ticket: number, request: NativeInferRequest): void
-  /**
-   * The available responses of request `stream`, at least one unless it has ended. Rejects with the first error,
-   * which is the last result; after `cancel` with CANCELLED. One call at a time.
-   */
-  nextResponses(ticket: Ticket<NextResponses>, stream: number): void
-  /**
-   * Replaces the default trace setting (`model` empty) or that of a model; null makes the model use the default.
-   * Throws RESOURCE_EXHAUSTED for too many models.
-   */
-  setTraceSetting(model: string, setting: TraceSetting | null): void
-  /** Number of requests the setting of a model may still sample; -1 = no limit. */
-  traceCountLeft(model: string): number
-  /** Takes at most `max` complete records, fewer if their tensors are large. `clockNs` is `process.hrtime.bigint()`. */
-  takeTraces(max: number, clockNs: bigint): TakenTraces
-  /** Stops sampling; each setting ends with its last record. */
-  closeTraces(): void
 }
 
 /** A worker's connection to the core. Its methods are called on the worker's thread only. */

@@ -65,7 +65,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
     progress.say(isEnded ? 'ended early: nothing was measured' : error.message)
     return isEnded ? ENDED : 1
   } finally {
-    process.off('SIGINT', stop).off('SIGTERM', stop)
+    // Once it was told to end, a further Ctrl-C must not change how it ends.
+    if (generator?.isStopped !== true) process.off('SIGINT', stop).off('SIGTERM', stop)
     for (const subject of subjects) await subject.close().catch(() => {})
     generator?.close()
   }

@@ -14,6 +14,13 @@ pub(super) fn check(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Result<()> 
     if status.0.is_null() { Ok(()) } else { Err(failure(api, status)) }
 }
 
+/// Calls a function of the table, and converts its status.
+macro_rules! call {
+    ($api:ident.$function:ident($($argument:expr),* $(,)?)) => {
+        crate::ffi::base::check($api, ($api.$function)($($argument),*))
+    };
+}
+
 #[cold]
 fn failure(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Error {
     // SAFETY: a non-null status that we own: read, copied, released once. The code is fetched as an integer, because

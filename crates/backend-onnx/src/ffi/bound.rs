@@ -30,7 +30,7 @@ impl<'i, 'o> Binding<'i, 'o> {
     pub(crate) fn new(session: &'i Arc<Session>) -> Result<Self> {
         let (api, mut raw) = (session.runtime.api, null_mut());
         // SAFETY: a live session, which the binding's borrow keeps, and a valid out pointer.
-        unsafe { check(api, (api.CreateIoBinding)(session.raw.0.as_ptr(), &raw mut raw))? };
+        unsafe { call!(api.CreateIoBinding(session.raw.0.as_ptr(), &raw mut raw))? };
         let raw = RawBinding(non_null(raw)?, api);
         Ok(Self { raw, session, allocated: SmallVec::new(), inputs: PhantomData, outputs: PhantomData })
     }
@@ -40,7 +40,7 @@ impl<'i, 'o> Binding<'i, 'o> {
         let api = self.session.runtime.api;
         let name = self.session.c_name(name)?;
         // SAFETY: live handles; the name is copied, and the value's memory is borrowed longer than the binding lives.
-        let done = unsafe { check(api, (api.BindInput)(self.raw.0.as_ptr(), name.as_ptr(), value.0.as_ptr())) };
+        let done = unsafe { call!(api.BindInput(self.raw.0.as_ptr(), name.as_ptr(), value.0.as_ptr())) };
         done.map_err(|e| self.session.noticed(e))
     }
 
@@ -50,7 +50,7 @@ impl<'i, 'o> Binding<'i, 'o> {
         let name = self.session.c_name(name)?;
         self.allocated.push(false);
         // SAFETY: as in `input`.
-        unsafe { check(api, (api.BindOutput)(self.raw.0.as_ptr(), name.as_ptr(), value.0.as_ptr())) }
+        unsafe { call!(api.BindOutput(self.raw.0.as_ptr(), name.as_ptr(), value.0.as_ptr())) }
     }
 
     /// Binds an output that the runtime allocates, on the session's device or in host memory.
@@ -81,19 +81,16 @@ impl<'i, 'o> Binding<'i, 'o> {
         // SAFETY: live handles and valid out pointers. The array has `len` owned values, each of which is taken once;
         // the array itself belongs to the given allocator.
         let values = unsafe {
-            check(
-                api,
-                (api.GetBoundOutputValues)(
-                    self.raw.0.as_ptr(),
-                    runtime.allocator.as_ptr(),
-                    &raw mut found,
-                    &raw mut len,
-                ),
-            )?;
+            call!(api.GetBoundOutputValues(
+                self.raw.0.as_ptr(),
+                runtime.allocator.as_ptr(),
+                &raw mut found,
+                &raw mut len,
+            ))?;
             let values = (0..len).map(|n| non_null(*found.add(n)).map(|value| Value(value, PhantomData)));
             let values = values.collect::<Result<SmallVec<[Value<'i>; 4]>>>();
             if !found.is_null() {
-                check(api, (api.AllocatorFree)(runtime.allocator.as_ptr(), found.cast()))?;
+                call!(api.AllocatorFree(runtime.allocator.as_ptr(), found.cast()))?;
             }
             values?
         };
@@ -138,7 +135,7 @@ impl Value<'_> {
         let Some(binding) = &session.device_binding else { return Err(not_on_device()) };
         let (api, mut base) = (session.runtime.api, null_mut());
         // SAFETY: a live tensor value and a valid out pointer; the device address is not dereferenced here.
-        unsafe { check(api, (api.GetTensorMutableData)(self.0.as_ptr(), &raw mut base))? };
+        unsafe { call!(api.GetTensorMutableData(self.0.as_ptr(), &raw mut base))? };
         let address = base.expose_provenance() as u64;
         let lent = |data: &Data| match data {
             Data::Region(region) => match region.base() {

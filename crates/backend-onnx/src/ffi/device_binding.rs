@@ -1,6 +1,6 @@
 //! The device that a session runs on.
 
-use super::base::{RawMemoryInfo, check, non_null};
+use super::base::{RawMemoryInfo, non_null};
 use ort::sys;
 use std::ptr::null_mut;
 use tensor::{Error, Result};
@@ -17,16 +17,13 @@ impl DeviceBinding {
         let ordinal = i32::try_from(device).map_err(|_| Error::invalid(format!("there is no device {device}")))?;
         // SAFETY: a NUL-terminated name that is copied, and a valid out pointer.
         unsafe {
-            check(
-                api,
-                (api.CreateMemoryInfo)(
-                    c"Cuda".as_ptr(),
-                    OrtAllocatorType::OrtDeviceAllocator,
-                    ordinal,
-                    OrtMemType::OrtMemTypeDefault,
-                    &raw mut memory,
-                ),
-            )?;
+            call!(api.CreateMemoryInfo(
+                c"Cuda".as_ptr(),
+                OrtAllocatorType::OrtDeviceAllocator,
+                ordinal,
+                OrtMemType::OrtMemTypeDefault,
+                &raw mut memory,
+            ))?;
         }
         Ok(Self { device, memory: RawMemoryInfo(non_null(memory)?, api) })
     }

@@ -212,22 +212,21 @@ impl Runtime {
             match provider.kind {
                 ProviderKind::Cuda => {
                     let mut made = null_mut();
-                    check(api, (api.CreateCUDAProviderOptions)(&raw mut made)).and_then(|()| {
+                    call!(api.CreateCUDAProviderOptions(&raw mut made)).and_then(|()| {
                         let update = (api.UpdateCUDAProviderOptions)(made, keys.as_ptr(), values.as_ptr(), keys.len());
                         let done = check(api, update)
-                            .and_then(|()| check(api, (api.SessionOptionsAppendExecutionProvider_CUDA_V2)(raw, made)));
+                            .and_then(|()| call!(api.SessionOptionsAppendExecutionProvider_CUDA_V2(raw, made)));
                         (api.ReleaseCUDAProviderOptions)(made);
                         done
                     })
                 }
                 ProviderKind::Tensorrt => {
                     let mut made = null_mut();
-                    check(api, (api.CreateTensorRTProviderOptions)(&raw mut made)).and_then(|()| {
+                    call!(api.CreateTensorRTProviderOptions(&raw mut made)).and_then(|()| {
                         let update =
                             (api.UpdateTensorRTProviderOptions)(made, keys.as_ptr(), values.as_ptr(), keys.len());
-                        let done = check(api, update).and_then(|()| {
-                            check(api, (api.SessionOptionsAppendExecutionProvider_TensorRT_V2)(raw, made))
-                        });
+                        let done = check(api, update)
+                            .and_then(|()| call!(api.SessionOptionsAppendExecutionProvider_TensorRT_V2(raw, made)));
                         (api.ReleaseTensorRTProviderOptions)(made);
                         done
                     })

@@ -144,11 +144,11 @@ impl Helpers {
         let mut options = null_mut();
         // SAFETY: a valid out pointer, then an owned handle.
         let options = unsafe {
-            check(api, (api.CreateRunOptions)(&raw mut options))?;
+            call!(api.CreateRunOptions(&raw mut options))?;
             RawRunOptions(non_null(options)?, api)
         };
         // SAFETY: a live handle. Runs with these options fail, should they ever get past their missing outputs.
-        unsafe { check(api, (api.RunOptionsSetTerminate)(options.0.as_ptr()))? };
+        unsafe { call!(api.RunOptionsSetTerminate(options.0.as_ptr()))? };
         Ok(Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), session, options, reserved }))
     }
 

@@ -1,6 +1,5 @@
 //! Creates the library's threads so that they count as threads of the server (`memory::serving`).
 
-use super::base::check;
 use ort::environment::ThreadManager;
 use ort::sys;
 use std::ffi::c_void;
@@ -33,9 +32,9 @@ impl ThreadManager for Serving {
 pub(super) unsafe fn set_for_session(api: &sys::OrtApi, options: *mut sys::OrtSessionOptions) -> Result<()> {
     // SAFETY: by contract. The functions keep nothing of these options, and the library passes them its own pointers.
     unsafe {
-        check(api, (api.SessionOptionsSetCustomThreadCreationOptions)(options, null_mut()))?;
-        check(api, (api.SessionOptionsSetCustomCreateThreadFn)(options, Some(create)))?;
-        check(api, (api.SessionOptionsSetCustomJoinThreadFn)(options, Some(join)))
+        call!(api.SessionOptionsSetCustomThreadCreationOptions(options, null_mut()))?;
+        call!(api.SessionOptionsSetCustomCreateThreadFn(options, Some(create)))?;
+        call!(api.SessionOptionsSetCustomJoinThreadFn(options, Some(join)))
     }
 }
 
