@@ -262,7 +262,7 @@ export const sections = (pki, keys, places) => {
           brings: 'a token without a signature',
           headers: bearer(keys.tokens.unsigned),
           expect: unknown,
-          says: /is malformed|algorithm that is not taken/,
+          says: /is malformed|algorithm that is not accepted/,
         },
         {
           where: 'network',

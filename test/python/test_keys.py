@@ -157,7 +157,7 @@ def test_quotas_of_rate_and_bytes_say_when_to_come_again(keyed, transport):
             answers.append("ok")
         except InferenceServerException as e:
             answers.append(f"{e.status()} {e.message()}")
-    assert codes(module)[8] in answers[-1] and "used up the quota 'requests_per_second'; ask again in" in answers[-1], answers
+    assert codes(module)[8] in answers[-1] and "used up the quota 'requests_per_second'; try again in" in answers[-1], answers
     for _ in range(2):
         try:
             client.infer("simple", inputs(module), headers=bearer(keyed.bytes))

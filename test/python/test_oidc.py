@@ -179,7 +179,7 @@ def test_a_set_in_a_file_is_read_again(server, issuer, tmp_path):
     assert metadata(server, old) is None
     (server.directory / "jwks.json").write_text(key_set(fresh, *(one for name, one in issuer.items() if name != "EdDSA")))
     waits_for(lambda: is_taken(server, fresh.token()), "the new key is taken")
-    assert "a key that is not known" in metadata(server, old), "what was verified with a key goes with it"
+    assert "an unknown key" in metadata(server, old), "what was verified with a key goes with it"
     (server.directory / "jwks.json").write_text(key_set(*issuer.values()))
     waits_for(lambda: is_taken(server, old), "the old key is back")
 
@@ -226,8 +226,8 @@ def test_a_set_is_fetched_and_again_when_a_key_is_not_known(publish, issuer, tmp
     assert metadata(grows, one.token()) is None and metadata(is_gone, one.token()) is None
     sets[0].content, sets[1].content = key_set(one, two).encode(), b""
     token = two.token()
-    assert "a key that is not known" in metadata(grows, token)
-    assert "a key that is not known" in metadata(is_gone, token)
+    assert "an unknown key" in metadata(grows, token)
+    assert "an unknown key" in metadata(is_gone, token)
     waits_for(lambda: is_taken(grows, token), "the set is fetched for a new name")
     assert sets[0].count == 2
     is_gone.logged("can not be fetched", "status 404")
@@ -249,14 +249,14 @@ def test_sighup_fetches_the_set_at_once(publish, issuer, tmp_path, repositories,
     published.content = key_set(one).encode()
     server.signal(signal.SIGHUP)
     server.logged("Signal (1) received", published.url)
-    waits_for(lambda: "a key that is not known" in (answers(server, two.token())[0] or ""), "the key is gone")
+    waits_for(lambda: "an unknown key" in (answers(server, two.token())[0] or ""), "the key is gone")
     assert is_taken(server, one.token())
 
 
 def test_a_set_that_is_too_large_is_not_read(publish, issuer, tmp_path, repositories, start):
     server = start(repositories / "small", *flags(tmp_path, publish(b" " * (300 << 10)).url))
     server.logged("more than 262144 bytes")
-    assert "a key that is not known" in metadata(server, issuer["RS256"].token())
+    assert "an unknown key" in metadata(server, issuer["RS256"].token())
 
 
 @pytest.mark.parametrize(

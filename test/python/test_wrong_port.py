@@ -128,17 +128,17 @@ def test_tls_at_a_plain_port_is_closed_at_once_and_the_log_names_the_flag(start,
         slow.sendall(b"\x16")
         slow.sendall(b"\x03\x01")
         assert slow.recv(100) == b""
-    says = f"127.0.0.1 speaks TLS at {name}, which serves plain text; its connection is closed"
+    says = f"127.0.0.1 uses TLS at {name}, which serves plain text; its connection is closed"
     waits_for(lambda: says in one.output(), "a line of the log")
     # One in a minute, however many there were; the server answers as before.
-    lines = [line for line in one.output().splitlines() if "speaks TLS" in line]
+    lines = [line for line in one.output().splitlines() if "uses TLS at" in line]
     assert len(lines) == 1 and flag in lines[0], lines
     assert one.get("/v2/health/ready") == b""
 
 
 def test_tls_at_a_plain_control_address_is_closed_and_told_apart(plain):
     assert raw(plain.control_port, b"\x16\x03\x01\x00\x05hello") == b""
-    waits_for(lambda: re.search(r"speaks TLS at the control address.*--http-use-ssl=true", plain.output()), "a line of the log")
+    waits_for(lambda: re.search(r"uses TLS at the control address.*--http-use-ssl=true", plain.output()), "a line of the log")
 
 
 def test_plain_text_at_tls_ports_is_told(secure):
@@ -162,4 +162,4 @@ def test_over_tls_each_is_told_as_without(secure, pki):
     code, status, text = curl(f"https://localhost:{grpcs}/v2", "--cacert", pki.root.certificate)
     assert (code, status) == (0, 415) and text.startswith(says), text
     assert curl(f"https://localhost:{grpcs}/v2", "--cacert", pki.root.certificate, "--no-alpn") == (0, 400, says)
-    assert "speaks TLS at" not in secure.output()
+    assert "uses TLS at" not in secure.output()
