@@ -9,26 +9,28 @@ const SINCE = '478b8725ce10'
 const SUBJECT_MAX = 120
 const VERBS = new Set(
   (
-    'accept add adjust adopt advise allow announce answer apply ask assemble assert assign attack avoid back begin ' +
-    'bind bound break bring bring build cache calculate call cancel carry change charge check choose clean clear ' +
-    'close collect combine commit compare compile complete compress compute configure connect consider convert copy ' +
-    'correct count cover create cut declare decide decode decline delay delete depend derive describe detect divide ' +
-    'document drain draw draw drive drop encode end enforce ensure enter escape estimate evict exclude exempt expect ' +
-    'explain export expose extend extract fail feed fence fetch fill find finish fit fix flag flush follow forbid ' +
-    'forget form format forward free freeze gather generate get give group guard handle hand hear hide hold ignore ' +
-    'import improve include inform inherit initialize inline insert install interrupt introduce join judge keep ' +
-    'label lay learn leave lend let lift limit link lint list listen load lock log look lose lower make map mark match ' +
-    'measure meet mend merge mention mind mirror move name narrow note notice number observe offer omit open order ' +
-    'own pack pair parse pass pause pin place plan point poll pool prefer prepare present preserve prevent print ' +
-    'probe prove provide prune publish pull push put quote raise rank reach read rebuild receive recognize record ' +
-    'recover reduce refer regenerate register reject relax release reload rely remember remove rename render repair ' +
-    'repeat replace replay report request require resend reserve reset resolve respond restart restore restrict ' +
-    'retry return reuse reveal review revert rewrite round route run sample save say scale schedule search see ' +
-    'select send separate serve set settle shape share shorten show shrink shut sign simplify simulate skip sleep ' +
-    'sort speak specify speed split spread stage start state stay step stop store stream strip sum support suspend ' +
-    'swap switch sync take teach tell test throw tie time tolerate trace track translate treat trim trust try tune ' +
-    'turn type unify unload update upgrade use validate verify wait wake walk warm warn watch weigh widen work wrap ' +
-    'write yield'
+    'accept add adjust adopt advise allow announce answer apply ask assemble assert assign attack avoid ' +
+    'back begin bind blame bound break bring build cache calculate call cancel carry change charge check ' +
+    'choose clean clear close collect combine commit compare compile complete compress compute configure ' +
+    'connect consider convert copy correct count cover create cut decide declare decline decode delay ' +
+    'delete depend derive describe detect divide document drain draw drive drop encode end enforce ensure ' +
+    'enter escape estimate evict exclude exempt expect explain export expose extend extract fail feed ' +
+    'fence fetch fill find finish fit fix flag flush follow forbid forget form format forward free freeze ' +
+    'gather generate get give group guard hand handle hear hide hold ignore import improve include inform ' +
+    'inherit initialize inline insert inspect install interrupt introduce join judge keep label lay learn ' +
+    'leave lend let lift limit link lint list listen load lock log look lose lower make map mark match ' +
+    'measure meet mend mention merge mind mirror move name narrow note notice number observe offer omit ' +
+    'open order own pack pair parse pass pause pin place plan point poll pool prefer prepare present ' +
+    'preserve prevent print probe prove provide prune publish pull push put quote raise rank reach read ' +
+    'rebuild receive recognize record recover reduce refer regenerate register reject relax release ' +
+    'reload rely remember remove rename render repair repeat replace replay report request require resend ' +
+    'reserve reset resolve respond restart restore restrict retry return reuse reveal revert review ' +
+    'rewrite round route run sample save say scale schedule search see select send separate serve set ' +
+    'settle shape share shorten show shrink shut sign simplify simulate skip sleep sort speak specify ' +
+    'speed split spread stage start state stay step stop store stream strip sum support suspend swap ' +
+    'switch sync take teach tell test throw tie time tolerate trace track translate treat trim trust try ' +
+    'tune turn type unify unload update upgrade use validate verify wait wake walk warm warn watch weigh ' +
+    'widen word work wrap write yield'
   ).split(' '),
 )
 
