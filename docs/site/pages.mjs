@@ -66,6 +66,7 @@ export const GROUPS = [
     pages: [
       ['ARCHITECTURE.md', 'architecture.html'],
       ['docs/internals/where.md', 'inside/where.html', 'Where is the code that …'],
+      ['docs/internals/walks.md', 'inside/walks.html'],
       ['docs/internals/words.md', 'inside/words.html'],
       ['docs/internals/suites.md', 'inside/suites.html'],
       ['docs/internals/counts.md', 'inside/counts.html'],
