@@ -40,7 +40,7 @@ const NUMBERS = {
   ],
   warm_product: [
     model(16384, warmup('batch_size: 16384', 'dims: [ 262144 ] zero_data: true')),
-    /asks for 17179869184 bytes, 16384 times 1048576: at most 1073741824/,
+    /needs 17179869184 bytes, 16384 times 1048576: at most 1073741824/,
   ],
   warm_count: [
     model(0, warmup('batch_size: 1 count: 4294967295', zeros)),

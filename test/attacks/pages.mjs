@@ -180,8 +180,8 @@ export const rows = [
         socket.destroy()
       }
       t.check(open === 0, `${open} connections are open after 8 s`)
-      await until(() => (t.output().match(/speaks TLS/g) ?? []).length >= 2, { seconds: 5, everyMs: 5 })
-      const lines = (t.output().match(/speaks TLS/g) ?? []).length
+      await until(() => (t.output().match(/uses TLS/g) ?? []).length >= 2, { seconds: 5, everyMs: 5 })
+      const lines = (t.output().match(/uses TLS/g) ?? []).length
       t.check(lines === 2, `${lines} lines in the log`)
       const strays = await Promise.all(
         Array.from({ length: t.volume(60, 300) }, async () => {

@@ -49,7 +49,7 @@ test('CPU of a request and the rate of a reactor are those of bench/results/full
     )
   const subjects = {
     Nereid: 'Nereid',
-    'Triton, answers from its response cache': 'Triton (response cache)',
+    'Triton, responses from its response cache': 'Triton (response cache)',
     'Triton, a Python model': 'Triton (Python backend)',
   }
   const rows = rowsAfter('Server CPU for a request')

@@ -86,7 +86,7 @@ test.each([
     [],
     [SECOND, FIRST],
     "CUDA_VISIBLE_DEVICES='GPU-a': 'GPU-a' matches no device, and the rest of the list is ignored: the " +
-      'uuids of 2 devices begin so',
+      'uuids of 2 devices begin with it',
   ],
 ])('CUDA_VISIBLE_DEVICES=%s: devices that are hidden are named', async (list, devices, hidden, note) => {
   const found = await report({ CUDA_VISIBLE_DEVICES: list })

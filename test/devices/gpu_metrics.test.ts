@@ -172,7 +172,7 @@ test.each(INSTANCES)('O-10 an instance is known by its uuid', { timeout: 60_000 
       ...of(uuid, { gpu_memory_total_bytes: 8 * GIB, gpu_memory_used_bytes: 2 * GIB }),
     ])
     expect(server.output()).toContain(
-      `a metric of ${uuid} is not shown: nvmlDeviceGetPowerUsage failed with error 3: Not Supported`,
+      `a metric of ${uuid} is not available: nvmlDeviceGetPowerUsage failed with error 3: Not Supported`,
     )
   })
 })
@@ -206,7 +206,7 @@ test('O-10 a value that a device does not give is missing until it gives it', { 
     )
     mocks.tell('fail nvmlDeviceGetMemoryInfo_v2 1 25', 'fail nvmlDeviceGetMemoryInfo 1 999')
     await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1).filter((line) => !line.includes('memory'))])
-    expect(server.output()).toContain(`${SECOND} answers again`)
+    expect(server.output()).toContain(`${SECOND} responds again`)
   })
 })
 
@@ -307,9 +307,9 @@ test.each([
     { NEREID_LIBNVML: '/nonexistent/libnvidia-ml.so.1' },
     [],
     AVAILABLE,
-    'GPU metrics are not shown: /nonexistent/libnvidia-ml.so.1: cannot open shared object file',
+    'GPU metrics are not available: /nonexistent/libnvidia-ml.so.1: cannot open shared object file',
   ],
-  [{ NEREID_LIBNVML: 'libc.so.6' }, [], AVAILABLE, 'GPU metrics are not shown: the NVML library has no nvmlInit'],
+  [{ NEREID_LIBNVML: 'libc.so.6' }, [], AVAILABLE, 'GPU metrics are not available: the NVML library has no nvmlInit'],
   [{}, ['--allow-gpu-metrics=false'], AVAILABLE, 'CUDA driver 13.0 with 2 device(s)'],
   [{ TRITON_SERVER_CPU_ONLY: '1' }, [], AVAILABLE, 'CUDA driver 13.0 with 2 device(s)'],
   [

@@ -71,7 +71,7 @@ test('a batch of the vectors is read', async () => {
   expect(first.parameters).toEqual({ k: 'v', n: 1, d: 2, t: true })
   expect([...first.requestedOutputs]).toEqual(['OUT', 'É'])
   expect([second.id, second.correlationId, [...second.requestedOutputs]]).toEqual(['', 's1', ['OUT']])
-  expect(() => first.input('B')?.data).toThrow("tensor 'B' is memory of a request that has ended")
+  expect(() => first.input('B')?.data).toThrow("tensor 'B' belongs to a request that has ended")
 })
 
 test('frames that the vectors name are sent as they are there', async () => {

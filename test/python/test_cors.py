@@ -81,4 +81,4 @@ def test_any_origin_and_none(repositories, start):
 def test_what_is_no_origin_is_refused_at_start(repositories, start):
     server = start(repositories / "small", "--http-cors-origin=https://app.example/", wait=False)
     assert server.wait() == 1
-    assert "'https://app.example/' is no origin" in server.output()
+    assert "'https://app.example/' is not an origin" in server.output()

@@ -138,8 +138,8 @@ def test_a_request_that_waits_too_long_is_refused(server):
         ("/v2/models/simple/infer", 405, "Method Not Allowed"),
         ("/v2/models/nope", 404, "Request for unknown model: 'nope' is not found"),
         ("/v2/models/nope/stats", 400, "requested model 'nope' is not available"),
-        ("/v2/health/live/", 404, "Not Found: the path has a slash at its end, which /v2/health/live has not"),
-        ("/v2/repository/models/simple/load/", 404, "Not Found: the path has a slash at its end, which /v2/repository/models/simple/load has not"),
+        ("/v2/health/live/", 404, "Not Found: remove the slash at the end: the path is /v2/health/live"),
+        ("/v2/repository/models/simple/load/", 404, "Not Found: remove the slash at the end: the path is /v2/repository/models/simple/load"),
     ],
 )
 def test_plain_http_errors(server, path, status, text):

@@ -123,7 +123,7 @@ def test_certificates_keys_and_logs_are_checked_before_models_load(gate, start, 
                         "-keyout", str(tmp_path / f"{name}.key"), "-out", str(tmp_path / f"{name}.pem")], check=True, capture_output=True)  # fmt: skip
     (tmp_path / "keys.json").write_text("{")
     for flags, text in (
-        (["--http-use-ssl=true", f"--http-server-cert={tmp_path}/one.pem", f"--http-server-key={tmp_path}/two.key"], "cannot be used together"),
+        (["--http-use-ssl=true", f"--http-server-cert={tmp_path}/one.pem", f"--http-server-key={tmp_path}/two.key"], "the key belongs to another certificate"),
         ([f"--keys-file={tmp_path}/keys.json"], "keys.json"),
         ([f"--access-log={tmp_path}/no/such/directory"], "--access-log"),
     ):

@@ -471,8 +471,8 @@ def broken(at):
     (lambda pki, at: ["--grpc-use-ssl-mutual=true", *flags("grpc", pki.server)[1:]], "needs the file of the roots"),
     (lambda pki, at: flags("http", (at / "no.pem", pki.server[1])), "no.pem can not be read"),
     (lambda pki, at: flags("http", (pki.server[1], pki.server[1])), "there is no certificate in PEM in"),
-    (lambda pki, at: flags("grpc", (pki.server[0], pki.client[1])), "cannot be used together"),
-    (lambda pki, at: flags("grpc", (pki.root.issue_plain("mismatched")[0], pki.client[1])), "cannot be used together"),
+    (lambda pki, at: flags("grpc", (pki.server[0], pki.client[1])), "the key belongs to another certificate"),
+    (lambda pki, at: flags("grpc", (pki.root.issue_plain("mismatched")[0], pki.client[1])), "the key belongs to another certificate"),
     (lambda pki, at: flags("grpc", (broken(at), pki.server[1])), "broken.pem cannot be used: invalid peer certificate: BadEncoding"),
     (lambda pki, at: flags("http", ("/dev/zero", pki.server[1])), "/dev/zero is not a file of at most"),
 ])  # fmt: skip

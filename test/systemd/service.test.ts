@@ -170,8 +170,8 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
       [{ name: 'http', kind: 'udp' }],
       /socket 3 from the service manager \('http', port \d+\) cannot be used: the server needs a listening TCP socket/,
     ],
-    ['not listening', [{ name: 'grpc', kind: 'idle' }], /socket 3 .*\('grpc', port \d+\) can not be served/],
-    ['unix', [{ name: 'http' }, { name: 'metrics', kind: 'unix' }], /socket 4 .*\('metrics', unix\) can not be served/],
+    ['not listening', [{ name: 'grpc', kind: 'idle' }], /socket 3 .*\('grpc', port \d+\) cannot be used/],
+    ['unix', [{ name: 'http' }, { name: 'metrics', kind: 'unix' }], /socket 4 .*\('metrics', unix\) cannot be used/],
     [
       'unknown',
       [{ name: 'sagemaker' }],
@@ -196,7 +196,7 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     })
     await manager.start()
     expect(await manager.exited()).toBe(1)
-    expect(manager.stderr).toMatch(/descriptor \d+ is no open socket/)
+    expect(manager.stderr).toMatch(/descriptor \d+ is not an open socket/)
   })
 
   test.each(['1', '3'])(

@@ -518,7 +518,7 @@ mod tests {
             format!("{{\"keys\": [{}]}}", list.join(","))
         };
         // Places are the first bytes.
-        assert!(refused(&keys(2)).contains("stands twice"));
+        assert!(refused(&keys(2)).contains("occurs twice"));
         let keys = |count: usize| {
             let list: Vec<_> = (0..count)
                 .map(|i| format!("{{\"name\": \"k{i}\", \"sha256\": \"{i:016x}{0:048x}\", \"scopes\": []}}", 0))

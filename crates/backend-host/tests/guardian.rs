@@ -54,6 +54,6 @@ fn what_a_runner_leaves_behind_ends_with_it_and_nothing_else() {
     guardian.kill().expect("killed");
     let mut output = String::new();
     guardian.stdout.take().expect("a pipe").read_to_string(&mut output).expect("text");
-    assert_eq!(output.matches("left behind").count(), 2, "{output}");
+    assert_eq!(output.matches("which still ran").count(), 2, "{output}");
     guardian.wait().expect("waits");
 }

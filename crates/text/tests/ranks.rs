@@ -24,7 +24,7 @@ fn ids_that_the_tokenizer_does_not_have_are_errors() {
     for (of, id) in [(TokenIds::Cl100kBase, 100_256), (TokenIds::O200kBase, 199_998), (TokenIds::O200kBase, u32::MAX)] {
         let error = decode(of, &[0, id]).unwrap_err();
         assert_eq!(error.code(), Code::InvalidArg);
-        assert!(error.message().starts_with(&format!("token id {id} is none of {}", of.name())), "{}", error.message());
+        assert!(error.message().starts_with(&format!("token id {id} is not in {}", of.name())), "{}", error.message());
     }
     // Token 58040 of cl100k_base is 128 blanks.
     let error = decode(TokenIds::Cl100kBase, &vec![58040; TEXT_BYTES_MAX / 128 + 1]).unwrap_err();

@@ -255,7 +255,7 @@ fn damaged_files_are_errors_that_name_the_file() {
     refuses(&Folder::new(), Code::NotFound, &["tokenizer.json is missing", "save_pretrained"]);
     refuses(&Folder::new().text("tokenizer.json", "{\"version\": "), Code::InvalidArg, &["tokenizer.json: EOF"]);
     refuses(&Folder::new().text("tokenizer.json", &"[".repeat(5000)), Code::InvalidArg, &["tokenizer.json: "]);
-    refuses(&Folder::new().text("tokenizer.json/x", ""), Code::InvalidArg, &["tokenizer.json is no file"]);
+    refuses(&Folder::new().text("tokenizer.json/x", ""), Code::InvalidArg, &["tokenizer.json is not a file"]);
     let broken = folder(&word_piece()).text("tokenizer_config.json", "{");
     refuses(&broken, Code::InvalidArg, &["tokenizer_config.json: EOF"]);
     let large = folder(&word_piece()).text("tokenizer_config.json", &" ".repeat(CONFIG_BYTES_MAX as usize + 1));

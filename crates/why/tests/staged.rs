@@ -339,7 +339,7 @@ fn threads_without_bound_are_advised_fewer() {
     let report = report(&seen.history, &setup, Some(&change));
     assert!(report.simulated.is_some());
     let threads = report.advice.iter().find(|advice| advice.change == "threads").expect("they fight");
-    assert!(threads.text.contains("4 instances of 4294967295 threads want 17179869180 cores"), "{}", threads.text);
+    assert!(threads.text.contains("4 instances of 4294967295 threads need 17179869180 cores"), "{}", threads.text);
 }
 
 #[test]

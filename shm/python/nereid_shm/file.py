@@ -53,7 +53,7 @@ def attach(key: str, byte_size: int) -> mmap.mmap:
     try:
         there = os.fstat(descriptor).st_size
         if there < byte_size:
-            raise RegionError(f"region {key}: the file has {there} bytes, the tensors take {byte_size}")
+            raise RegionError(f"region {key}: the file has {there} bytes, the tensors need {byte_size}")
         return mmap.mmap(descriptor, byte_size)
     finally:
         os.close(descriptor)

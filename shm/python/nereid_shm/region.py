@@ -74,7 +74,7 @@ class Region:
         space = self.layout[name]
         dims = [int(dim) for dim in (self._shapes[name] if shape is None else shape)]
         if any(dim < 0 for dim in dims):
-            raise RegionError(f"tensor '{name}': its shape {shape_text(dims)} is not known; give the one of the answer")
+            raise RegionError(f"tensor '{name}': its shape {shape_text(dims)} is not known; give the shape of the response")
         if space.datatype == "BYTES":
             with memoryview(self._mapped) as whole, whole[space.offset : space.offset + space.capacity] as window:
                 return unpacked(name, window, dims)

@@ -619,7 +619,7 @@ fn b_sec_07_operations_are_bounded_and_invalid_ones_are_protocol_errors() {
         (r#"{"id":1,"operation":"load"}"#, "model"),
         (r#"{"id":1,"operation":"load","model":5}"#, "non-string"),
         (r#"{"id":1,"operation":"load","model":"m","files":{"file:x":"*"}}"#, "not valid base64"),
-        (r#"{"id":1,"operation":"metric_value","metric":1}"#, "made no family"),
+        (r#"{"id":1,"operation":"metric_value","metric":1}"#, "no family of metrics"),
         (r#"{"id":1,"operation":"family_new","name":"n","description":"d","kind":"summary"}"#, "no kind"),
     ] {
         assert!(runner.operate(json).contains(text), "{json}");
