@@ -47,6 +47,9 @@ import { ROOT, SetupError } from '../../scripts/setup.mjs'
 import { startRegistry } from './registry.mjs'
 import { installTools, library, tool } from './tools.mjs'
 
+/** `nereid/internal` is for this package's own commands, and has no declarations. */
+const ATTW = ['--profile', 'esm-only', '--no-emoji', '--no-color', '--exclude-entrypoints', './internal']
+
 const HERE = fileURLToPath(new URL('.', import.meta.url))
 
 const CLIENT_BYTES_MAX = 200e3
@@ -203,12 +206,7 @@ const FACTS = [
         const output = await run(process.execPath, [tool('publint'), 'run', path, '--strict'])
         check(/All good/.test(output), output)
       }
-      for (const path of [t.packed[0], t.packed.at(-1)])
-        // nereid/internal is for this package's own commands, and has no declarations.
-        await run(process.execPath, [
-          ...[tool('attw'), path, '--profile', 'esm-only', '--no-emoji', '--no-color'],
-          ...['--exclude-entrypoints', './internal'],
-        ])
+      for (const path of [t.packed[0], t.packed.at(-1)]) await run(process.execPath, [tool('attw'), path, ...ATTW])
     },
   ],
   [
