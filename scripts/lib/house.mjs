@@ -89,6 +89,8 @@ function countWords(root, { Rust: rust, TypeScript: typescript, Python: python }
   ]
 }
 
+const linesOf = (text) => text.split('\n').length - 1
+
 const isGenerated = (file, text) => file.includes('/generated/') || /generated from/i.test(text.slice(0, 300))
 
 /** Groups of nodes that reach each other (Tarjan); `uses` maps a node to its targets. */
@@ -152,10 +154,12 @@ const NOTES =
   'succeeded failed take_trace is_sampled event_sending event_sent'
 const NOTE = new RegExp(`\\brecord(\\.|::)(${NOTES.replaceAll(' ', '|')})\\(`, 'g')
 
-/** The crates of the C ABI; the protocol between them, `frames`, is counted with the others. */
-const C_ABI = /^crates\/(backend-host|backend-c|cache-library)\//
+/** Groups of files whose lines are counted together. The protocol of the C ABI, `frames`, is not among them. */
+const GROUPS = {
+  'lines of nereid doctor': /^src\/tools\/doctor\//,
+  'lines of the C ABI': /^crates\/(backend-host|backend-c|cache-library)\//,
+}
 const PROMISE = /SAFETY: (the caller's promise|as above)\.?$/
-const unique = (one, at, all) => all.indexOf(one) === at
 
 const STATIC = /\b(?:from|import) '(\.[^']+)'/g
 const DYNAMIC = /\bimport\('(\.[^']+)'\)/g
@@ -212,6 +216,7 @@ export function count(root, records = {}, rooms = {}) {
   const crates = readdirSync(join(root, 'crates')).toSorted()
   const texts = { Rust: new Map(), TypeScript: new Map(), Python: new Map() }
   const counts = new Map()
+  const set = (name, list) => counts.set(name, { value: list.length, list })
   const circular = new Map()
   for (const crate of crates) {
     const base = `crates/${crate}/src`
@@ -229,11 +234,17 @@ export function count(root, records = {}, rooms = {}) {
   const long = []
   const longOfRepository = []
   const parts = new Map()
+  const groups = new Map(Object.keys(GROUPS).map((name) => [name, { value: 0, files: 0 }]))
   for (const [language, files] of Object.entries(texts)) {
     const sums = new Map([['', { lines: 0, characters: 0 }]])
     for (const [file, text] of files) {
       if (isGenerated(file, text)) continue
-      const lines = text.split('\n').length - 1
+      const lines = linesOf(text)
+      for (const [name, group] of groups) {
+        if (!GROUPS[name].test(file)) continue
+        group.value += lines
+        group.files += 1
+      }
       const room = roomOf(file) ?? ''
       const sum = sums.get(room) ?? { lines: 0, characters: 0 }
       sums.set(room, { lines: sum.lines + lines, characters: sum.characters + text.length })
@@ -252,20 +263,15 @@ export function count(root, records = {}, rooms = {}) {
       counts.set(name, { value: lines, list: [`${(characters / lines).toFixed(1)} characters a line`] })
     }
   }
-  const doctor = [...texts.TypeScript].filter(([file]) => file.startsWith('src/tools/doctor/'))
-  const doctorLines = doctor.reduce((sum, [, text]) => sum + text.split('\n').length - 1, 0)
-  counts.set('lines of nereid doctor', { value: doctorLines, list: [`${doctor.length} files`] })
-  counts.set(`files of more than ${LINES_MAX} lines`, { value: long.length, list: long })
-  counts.set(`files of src/repository of more than ${REPOSITORY_LINES_MAX} lines`, {
-    value: longOfRepository.length,
-    list: longOfRepository,
-  })
+  for (const [name, { value, files }] of groups) counts.set(name, { value, list: [`${files} files`] })
+  set(`files of more than ${LINES_MAX} lines`, long)
+  set(`files of src/repository of more than ${REPOSITORY_LINES_MAX} lines`, longOfRepository)
   const structs = [...texts.Rust].flatMap(([file, text]) => (isGenerated(file, text) ? [] : largeStructs(file, text)))
   const counted = structs.filter(({ id }) => records[id] === undefined)
-  counts.set(`structs of more than ${FIELDS_MAX} fields`, {
-    value: counted.length,
-    list: counted.map(({ id, fields }) => `${id}: ${fields}`),
-  })
+  set(
+    `structs of more than ${FIELDS_MAX} fields`,
+    counted.map(({ id, fields }) => `${id}: ${fields}`),
+  )
   for (const [place, groups] of circular) {
     // Crates have a row only with a circle, since there are many of them.
     if (groups.length === 0 && !IMPORTING.includes(place)) continue
@@ -275,39 +281,28 @@ export function count(root, records = {}, rooms = {}) {
     })
   }
   const states = [...texts.Rust].flatMap(([file, text]) => statics(file, text))
-  counts.set('statics with state in Rust', { value: states.length, list: states })
+  set('statics with state in Rust', states)
   const model = [...texts.Rust]
     .filter(([file]) => file.startsWith('crates/backend/'))
     .map(([, text]) => methodsOf(text, 'Model'))
   counts.set('methods of the trait Model', { value: Math.max(0, ...model) })
   const engine = [...texts.Rust].filter(([file]) => file.startsWith('crates/engine/'))
   const ensembles = engine.flatMap(([file, text]) => (text.match(/\.ensemble\b/g) ?? []).map(() => file))
-  counts.set('uses of `.ensemble` in crates/engine', { value: ensembles.length, list: ensembles })
+  set('uses of `.ensemble` in crates/engine', ensembles)
   const frontend = [...texts.Rust].filter(([file]) => file.startsWith('crates/frontend/'))
   const notes = frontend
     .filter(([file]) => !/src\/(exchange|record)\//.test(file))
     .flatMap(([file, text]) => (text.match(NOTE) ?? []).map(() => file))
-  counts.set('notes of a request outside of frontend::exchange and record', { value: notes.length, list: notes })
+  set('notes of a request outside of frontend::exchange and record', notes)
   const lookups = frontend.flatMap(([file, text]) => (text.match(/\bengine\.model\(/g) ?? []).map(() => file))
-  counts.set('lookups of a version by name in crates/frontend', { value: lookups.length, list: lookups })
-  const group = [...texts.Rust].filter(([file, text]) => C_ABI.test(file) && !isGenerated(file, text))
-  const lines = group.reduce((sum, [, text]) => sum + text.split('\n').length - 1, 0)
-  counts.set('lines of the C ABI', {
-    value: lines,
-    list: [
-      group
-        .map(([file]) => file.split('/')[1])
-        .filter(unique)
-        .join(', '),
-    ],
-  })
+  set('lookups of a version by name in crates/frontend', lookups)
   const proofs = filesBelow(root, 'crates/backend-host/src', '.rs').flatMap((file) =>
     (read(file).match(/\/\/ SAFETY:.*/g) ?? []).map((proof) => `${file}: ${proof}`),
   )
-  counts.set('proofs of unsafe code in crates/backend-host', { value: proofs.length, list: proofs })
+  set('proofs of unsafe code in crates/backend-host', proofs)
   const promises = proofs.filter((proof) => PROMISE.test(proof))
-  counts.set('proofs that are a promise of the caller alone', { value: promises.length, list: promises })
-  for (const [name, list] of countWords(root, texts)) counts.set(name, { value: list.length, list })
+  set('proofs that are a promise of the caller alone', promises)
+  for (const [name, list] of countWords(root, texts)) set(name, list)
   return { counts, parts, structs: structs.map(({ id }) => id), sources: texts.TypeScript }
 }
 
