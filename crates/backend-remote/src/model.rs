@@ -479,21 +479,15 @@ impl RemoteModel for Served {
     }
 
     fn readiness(&self) -> Readiness {
-        let places = self.0.all_places().into_iter().filter(|place| place.serves.load(SeqCst));
-        let downs = places.map(|place| place.down.lock().clone());
-        let mut last = None;
-        let mut is_up = false;
-        for down in downs {
-            match down {
-                Some(why) => last = Some(why),
-                None => is_up = true,
-            }
-        }
-        if let (false, Some(why)) = (is_up, last) {
+        let mut places = self.0.all_places();
+        places.retain(|place| place.serves.load(SeqCst));
+        let downs: Vec<_> = places.iter().filter_map(|place| place.down.lock().clone()).collect();
+        if let Some(why) = downs.last()
+            && downs.len() == places.len()
+        {
             return Readiness::NotReady(why.message().to_owned());
         }
-        let runners = self.0.all_places().into_iter().filter(|place| place.serves.load(SeqCst));
-        let runners = runners.filter_map(|place| place.runner.read().clone());
+        let runners = places.iter().filter_map(|place| place.runner.read().clone());
         let asked: Vec<_> = runners.filter(|runner| runner.asks_ready()).collect();
         // An instance that is about to be restarted says nothing about a model that others serve.
         let (serving, killed): (Vec<_>, Vec<_>) = asked.into_iter().partition(|runner| runner.is_ready());
