@@ -10,7 +10,7 @@ use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Signature};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tensor::{Code, Data, DataType, Result, Shape};
 
 const WITHIN: Duration = Duration::from_secs(10);
@@ -188,12 +188,8 @@ fn data_whose_release_panics_cost_neither_the_instance_nor_a_thread() {
         answers.recv_timeout(WITHIN).expect("an answer").expect("made before the panic");
     }
     serves(&engine, &version);
-    // The pool starts threads as needed, and its count is still right.
-    let threads = || engine.snapshot().gauges.iter().find(|g| g.0 == "nereid_worker_threads").map(|g| g.2);
-    // A request is counted until a moment after its response.
-    let end = Instant::now() + WITHIN;
-    while !threads().is_some_and(|n| (1.0..=2.0).contains(&n)) {
-        assert!(Instant::now() < end, "{:?}", threads());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    // A thread that still prints its stack is busy, so the next request may have started another one: one for each at
+    // most. A count that grew with each panic would be 9 or more.
+    let threads = engine.snapshot().gauges.iter().find(|g| g.0 == "nereid_worker_threads").map(|g| g.2);
+    assert!(threads.is_some_and(|n| (1.0..=8.0).contains(&n)), "{threads:?}");
 }
