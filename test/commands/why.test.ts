@@ -1,5 +1,6 @@
 // `nereid why` without a server: records as text, and arguments. test/python/test_why.py asks servers.
-import { expect, test } from 'vitest'
+import { Readable } from 'node:stream'
+import { expect, test, vi } from 'vitest'
 import * as why from '../../src/tools/why/index.js'
 import { modelText, serverText } from '../../src/tools/why/summary.js'
 import { runs } from './harness.js'
@@ -47,6 +48,18 @@ test('a record is explained: what happened, where the time went, what to change'
       More instances, larger batches or other priorities; to see which one would help: nereid why simple
     "
   `)
+})
+
+test('standard input that never ends is not read to its end', async () => {
+  const endless = Readable.from(
+    (function* () {
+      for (;;) yield Buffer.alloc(1 << 20, 'a')
+    })(),
+  )
+  const stdin = vi.spyOn(process, 'stdin', 'get').mockReturnValue(endless as unknown as typeof process.stdin)
+  const { code, err } = await runs(why, ['-'])
+  stdin.mockRestore()
+  expect([code, err]).toEqual([1, 'standard input has more than 8388608 characters; send fewer records\n'])
 })
 
 test('a request that failed names its error, whose fault it is', async () => {

@@ -5,12 +5,14 @@
  * Exit code 0 if there is an explanation, 1 if the server gives none, 2 for wrong arguments.
  */
 
-import { text } from 'node:stream/consumers'
 import { CommandError, ask, commandNamed, membersOf, printable, readArguments, remoteOf } from '../../internal.js'
+import { readStdin } from '../stdin.js'
 import { recordText } from './record.js'
 import { modelText, serverText } from './summary.js'
 
 const DEFAULT_URL = 'http://localhost:8000'
+/** Some thousand records of at most 2 KiB. */
+const STDIN_CHARACTERS_MAX = 8 << 20
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
   let explain: () => Promise<Explanation>
@@ -35,6 +37,13 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
+async function fromStdin(): Promise<string> {
+  const text = await readStdin(STDIN_CHARACTERS_MAX)
+  if (text.length > STDIN_CHARACTERS_MAX)
+    throw new CommandError(`standard input has more than ${STDIN_CHARACTERS_MAX} characters; send fewer records`)
+  return text
+}
+
 interface Explanation {
   value: unknown
   lines: string[]
@@ -49,7 +58,7 @@ function explanationOf(rest: readonly string[], options: ReadonlyMap<string, str
   if (what === '-' || what?.trimStart().startsWith('{') === true) {
     const wrong = [...options.keys()].find((name) => name !== 'json')
     if (wrong !== undefined) throw new CommandError(`why reads the record itself; --${wrong} is for a server`)
-    return async () => explainRecords(recordsIn(what === '-' ? await text(process.stdin) : what))
+    return async () => explainRecords(recordsIn(what === '-' ? await fromStdin() : what))
   }
   const remote = remoteOf(given('url') ?? DEFAULT_URL, given('header') ?? null)
   if (id !== undefined) {
