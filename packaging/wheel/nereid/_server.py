@@ -1,5 +1,5 @@
 """
-A server for a test or a notebook: a process of its own on free ports of loopback.
+A server of functions or of a model repository: a process of its own on free ports of loopback.
 
 The server says by the protocol of `sd_notify` that it is ready and which ports it has. Its log is not read for that: flags change its form.
 """
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import Iterator, Mapping, Sequence, Union
+from typing import Any, Callable, Iterator, List, Mapping, Sequence, Union
 
 from nereid._command import command, environment
 
@@ -67,8 +67,16 @@ class ServerError(RuntimeError):
 class Server:
     """A running server, made by `serve`. Ends with the `with` block, with `stop`, and when the interpreter exits."""
 
-    def __init__(self, words: Sequence[str], variables: Mapping[str, str], flags: Mapping[str, Flag], start_timeout_s: float) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        variables: Mapping[str, str],
+        flags: Mapping[str, Flag],
+        start_timeout_s: float,
+        functions: Functions | None = None,
+    ) -> None:
         self._flags = flags
+        self._inline = None
         # A process that was forked from this one must not stop the server.
         self._owner = os.getpid()
         self._kept_log: str | None = None
@@ -78,6 +86,12 @@ class Server:
         try:
             notify = os.path.join(self._directory, "notify")
             self._notify.bind(notify)
+            if functions is not None:
+                repository = os.path.join(self._directory, "models")
+                self._inline = functions.write(repository)
+                words = [*words, f"--model-repository={repository}"]
+                if self._inline is not None:
+                    variables = {**variables, **self._inline.environment()}
             with open(self._log_path, "wb") as log:
                 self._process = subprocess.Popen(
                     words,
@@ -87,7 +101,10 @@ class Server:
                     env={**variables, "NOTIFY_SOCKET": notify},
                     # An interrupted cell of a notebook, or Ctrl-C during a test, must not end the server before the block does.
                     start_new_session=True,
+                    pass_fds=() if self._inline is None else self._inline.pass_fds,
                 )
+            if self._inline is not None:
+                self._inline.start()
         except BaseException:
             self._remove()
             raise
@@ -152,6 +169,8 @@ class Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+            if self._inline is not None:
+                self._inline.stop()
             self._kept_log = self.log[-_LOG_BYTES_MAX:]
             self._remove()
             atexit.unregister(self.stop)
@@ -208,19 +227,48 @@ class Server:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
+class Functions:
+    """Functions to serve. `inline`: True for those in this process, None for those that no other process could import."""
+
+    def __init__(self, given: Sequence[Any], inline: bool | None) -> None:
+        from nereid._model import as_model
+
+        self.models = [as_model(one) for one in given]
+        self.inline = [one for one in self.models if inline or (inline is None and one.place() is None)]
+        if inline is False:
+            for one in self.models:
+                if one.place() is None:
+                    raise ValueError(f"'{one.name}' is in no file that another process could import, as in a notebook: leave out inline=False")
+
+    def write(self, directory: str) -> Any:
+        """Writes the repository; returns what runs the functions of this process, or None."""
+        from nereid import _repository
+
+        _repository.write(directory, self.models, self.inline)
+        if not self.inline:
+            return None
+        from nereid._inline import Inline
+        from nereid._runner import model_class
+
+        return Inline({model.name: model_class(model) for model in self.inline})
+
+
 def serve(
-    model_repository: StrPath | Sequence[StrPath],
-    *,
+    *what: StrPath | Sequence[StrPath] | Callable[..., Any],
     start_timeout_s: float = 300.0,
     env: Mapping[str, str] | None = None,
+    inline: bool | None = None,
     **flags: Flag,
 ) -> Server:
     """
     Starts a server on free ports of loopback, waits until it is ready, and returns it.
 
+    `what`: functions and classes, decorated by `model` or with type hints that say what they take; and paths of model repositories. A function runs in a process of
+    its own, which imports its file; with `inline=True` in this process, as does one that is in no file.
+
     `flags` are those of the command line with underscores: `log_verbose=1` is `--log-verbose=1`, a sequence gives a flag several times, and None leaves
     one out. `env` adds variables to those of this process. The server ends with the `with` block, with `Server.stop`, or when the interpreter exits; an
-    interpreter that is killed by a signal leaves it running.
+    interpreter that is killed by a signal leaves it running, unless a function runs in it.
 
     Raises ServerError with the end of the log if the server does not start or is not ready within `start_timeout_s`, and FileNotFoundError if the package
     with Node is not installed.
@@ -228,16 +276,37 @@ def serve(
         with nereid.serve("models") as server:
             client = tritonclient.http.InferenceServerClient(server.http_address)
     """
-    every: dict[str, Flag] = {**_DEFAULTS, **flags, "model_repository": model_repository}
+    _stop_import()
+    repositories: List[Value] = []
+    given = []
+    for one in [*what, *_several(flags.pop("model_repository", None))]:
+        if callable(one):
+            given.append(one)
+        else:
+            repositories += _several(one)
+    every: dict[str, Flag] = {**_DEFAULTS, **flags, "model_repository": repositories}
     # The socket and the sockets of a service manager that started this process are not the server's.
     variables = {name: value for name, value in environment().items() if not name.startswith(("LISTEN_", "WATCHDOG_"))}
-    return Server([*command(), *_arguments(every)], {**variables, **(env or {})}, every, start_timeout_s)
+    functions = Functions(given, inline) if given else None
+    return Server([*command(), *_arguments(every)], {**variables, **(env or {})}, every, start_timeout_s, functions)
+
+
+def _stop_import() -> None:
+    """In the process of a model, which imports the file for its functions, ends that import."""
+    import sys
+
+    runner = sys.modules.get("nereid._runner")
+    if runner is not None and runner.is_importing:
+        raise runner.Reached
+
+
+def _several(value: Any) -> List[Any]:
+    return [] if value is None else [value] if isinstance(value, (str, int, float, os.PathLike)) else list(value)
 
 
 def _arguments(flags: Mapping[str, Flag]) -> Iterator[str]:
     for name, value in flags.items():
-        values = [] if value is None else [value] if isinstance(value, (str, int, float, os.PathLike)) else value
-        for one in values:
+        for one in _several(value):
             text = str(one).lower() if isinstance(one, bool) else str(os.fspath(one) if isinstance(one, os.PathLike) else one)
             yield f"--{name.replace('_', '-')}={text}"
 
