@@ -9,8 +9,9 @@ import { Socket } from 'node:net'
 import type { ErrorCode } from '../native/contract.js'
 import { OptionError } from './parse.js'
 
-/** Holds the number of the descriptor. */
-const VARIABLE = 'NEREID_EMBEDDER'
+/** The variables that hold the number of the descriptor: of a program that sends requests, and of one that runs models. */
+const EMBEDDER = 'NEREID_EMBEDDER'
+const INLINE = 'NEREID_INLINE'
 /** First byte of a message that there is no connection; the parts of a connection begin with smaller numbers. */
 const FAILED = 'E'
 /** Maximum exit timeout: timers of Node have no longer ones. */
@@ -32,11 +33,20 @@ export class Embedder {
    * @throws {OptionError} if the variable names no socket
    */
   static take(environment: NodeJS.ProcessEnv): Embedder | null {
-    const text = environment[VARIABLE]
-    delete environment[VARIABLE]
+    return Embedder.#named(EMBEDDER, environment)
+  }
+
+  /** The program that started this server and runs functions itself (packaging/wheel/nereid/_inline.py), likewise. */
+  static takeInline(environment: NodeJS.ProcessEnv): Embedder | null {
+    return Embedder.#named(INLINE, environment)
+  }
+
+  static #named(variable: string, environment: NodeJS.ProcessEnv): Embedder | null {
+    const text = environment[variable]
+    delete environment[variable]
     if (text === undefined) return null
     if (!/^\d{1,9}$/.test(text) || !isSocket(Number(text)))
-      throw new OptionError(`${VARIABLE} is '${text}': it has to be the descriptor of a socket`)
+      throw new OptionError(`${variable} is '${text}': it has to be the descriptor of a socket`)
     return new Embedder(Number(text))
   }
 

@@ -53,14 +53,22 @@ export async function serve(
   let parsed: Parsed
   let resolved: Resolved
   let embedder: Embedder | null = null
+  let inline: Embedder | null = null
   const manager = new ServiceManager(process.env, process.pid)
   try {
     embedder = Embedder.take(process.env)
+    inline = Embedder.takeInline(process.env)
     const sockets = takeGivenSockets(process.env, process.pid)
     parsed = 'options' in args ? args : await readOptions(args, process.env)
     if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)
     resolved = resolveSettings(parsed)
     resolved.settings.development = develop !== null
+    if (inline !== null)
+      resolved.settings.repository.backendConfig.push({
+        backend: 'python',
+        key: 'inline-control',
+        value: String(inline.fd),
+      })
     if (sockets === null)
       resolved.warnings.push(
         'Warning: the service manager passed its sockets to another process (LISTEN_PID); start node itself, ' +
@@ -115,6 +123,7 @@ export async function serve(
     stopTimeoutSecs = seconds ?? exitTimeoutSecs
     signals.end()
   })
+  inline?.watch(() => signals.end())
   const slow = new SlowLoads((message) => logger.info(message))
   // The log file may be rotated before there is a server.
   let reread = (): string[] => []

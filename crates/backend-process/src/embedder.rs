@@ -3,6 +3,8 @@
 //! It gets one connection over that socket, as the process of a library does, and sends requests over it like the code
 //! of a model. The connection ends with the program, or with the value that [`serve_embedder`] returns. The server
 //! never kills the program.
+//!
+//! A program that runs models itself gets a connection for each of their instances ([`inline_instance`]).
 
 use crate::handle::ProcessHandle;
 use crate::library::{connect, hand};
@@ -33,20 +35,35 @@ const NAME: &str = "the embedding program";
 /// # Errors
 /// There is no such descriptor, or the program has ended or does not speak the protocol.
 pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<RunnerGuard> {
-    let no_socket = |e| Error::invalid(format!("descriptor {control} is not a socket to a program: {e}"));
-    let control = sys::duplicate(control).map_err(no_socket)?;
+    let control = duplicate(control)?;
     let limits = RunnerLimits {
         restart: false,
         start_timeout: START_TIMEOUT,
         exit_grace: EXIT_GRACE,
         ..RunnerLimits::default()
     };
-    let start = Arc::new(Attach { control: control.into(), limits: limits.clone() });
+    let start = Arc::new(Attach { control, limits: limits.clone() });
     let load = load_of("{}", &limits);
     let program = InstanceSpec { name: Name::from(NAME), kind: RunnerKind::Instance, start, load };
     // No model asks.
     let kept = ask_and_keep(&program, &limits, host, Name::default());
     kept.map(|(_, kept)| kept).map_err(|failure| failure.error)
+}
+
+/// An instance of a model that runs in the program that started the server, over the socket that the server inherited as
+/// descriptor `control`. `load` is the JSON object of LOAD, without `mode`, `segments` and `devices`.
+///
+/// # Errors
+/// There is no such descriptor.
+pub fn inline_instance(control: RawFd, name: Name, load: &str, limits: &RunnerLimits) -> Result<InstanceSpec> {
+    let load = load_of(load, limits);
+    let start = Arc::new(Attach { control: duplicate(control)?, limits: limits.clone() });
+    Ok(InstanceSpec { name, kind: RunnerKind::Instance, start, load })
+}
+
+fn duplicate(control: RawFd) -> Result<UnixStream> {
+    let no_socket = |e| Error::invalid(format!("descriptor {control} is not a socket to a program: {e}"));
+    Ok(sys::duplicate(control).map_err(no_socket)?.into())
 }
 
 struct Attach {

@@ -128,6 +128,16 @@ pub fn wait_for_ends(_: Duration) -> bool {
 }
 
 /// Always fails.
+pub fn inline_instance(
+    _: std::os::fd::RawFd,
+    _: Name,
+    _: &str,
+    _: &RunnerLimits,
+) -> Result<backend_remote::InstanceSpec> {
+    Err(unsupported().error)
+}
+
+/// Always fails.
 pub fn serve_embedder(_: std::os::fd::RawFd, _: Weak<dyn Host>) -> Result<RunnerGuard> {
     Err(unsupported().error)
 }

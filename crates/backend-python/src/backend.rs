@@ -10,7 +10,7 @@ use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
     Command, Failure, Further, Instance, PlacedInstance, Prefetch, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
-    instances,
+    inline_instance, instances,
 };
 use options::PythonOptions;
 use protocol::Signature;
@@ -92,6 +92,7 @@ impl PythonBackendState {
             interpreter.version,
             interpreter.numpy
         );
+        let runs = Runs::read(&config, &options, &model)?;
         let mut opened = OpenedPython {
             shared: self,
             model,
@@ -106,9 +107,11 @@ impl PythonBackendState {
             config_json: spec.config_json.clone(),
             counts_failed: !spec.code_directory.as_deref().is_some_and(is_native_in_triton),
             completed: None,
+            runs,
         };
         backend_process::guard_with(opened.guardian());
-        if spec.completes {
+        // The configuration of a function was made from the function.
+        if spec.completes && runs == Runs::Model {
             opened.completed = opened.complete()?;
         }
         Ok(opened)
@@ -148,6 +151,36 @@ impl PythonBackendState {
     }
 }
 
+/// Parameter of a model that the Python package writes for a function.
+const FUNCTION: &str = "nereid.function";
+
+/// What the code of a model is, and where it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    /// A `model.py`, in processes of its own.
+    Model,
+    /// A function in processes of its own.
+    Function,
+    /// A function in the program that started the server, over the socket with this descriptor.
+    Inline(i32),
+}
+
+impl Runs {
+    fn read(config: &ModelConfig, options: &Options, model: &str) -> Result<Self> {
+        let Some(parameter) = config.parameters.get(FUNCTION) else { return Ok(Self::Model) };
+        match parameter.string_value.as_str() {
+            "process" => Ok(Self::Function),
+            "inline" => options.inline_control.map(Self::Inline).ok_or_else(|| {
+                Error::invalid(format!(
+                    "model '{model}' is a function of the program that started its server with nereid.serve; no such \
+                     program started this server"
+                ))
+            }),
+            other => Err(Error::invalid(format!("{FUNCTION} of model '{model}' is '{other}': process or inline"))),
+        }
+    }
+}
+
 /// Whether Triton has a C++ backend where this directory has Python code.
 fn is_native_in_triton(code: &Path) -> bool {
     ["openvino", "pytorch", "tensorflow"].iter().any(|name| code.ends_with(name))
@@ -178,6 +211,7 @@ struct OpenedPython {
     config_json: String,
     counts_failed: bool,
     completed: Option<String>,
+    runs: Runs,
 }
 
 impl OpenedPython {
@@ -297,10 +331,13 @@ impl Further for InstanceFactory {
         let command = opened.command();
         let instance = |placed: &PlacedInstance| {
             let (name, load) = (Name::from(placed.name.as_str()), load_content.to_run(placed));
+            if let Runs::Inline(control) = opened.runs {
+                return inline_instance(control, name, &load, limits);
+            }
             let instance = Instance { name, kind: RunnerKind::StubProcess, command: command.clone(), load };
-            hosted(instance, limits, opened.options.output)
+            Ok(hosted(instance, limits, opened.options.output))
         };
-        Ok(placed.iter().map(instance).collect())
+        placed.iter().map(instance).collect()
     }
 
     fn error(&self, failure: &Failure) -> Error {

@@ -20,6 +20,8 @@ pub(crate) struct Options {
     pub(crate) interpreter: Option<PathBuf>,
     /// `environment-root`: locations of environments outside the repository (B-SEC-05); from the command line only.
     pub(crate) environment_roots: Vec<PathBuf>,
+    /// `inline-control`: descriptor of the socket to the program that started the server and runs functions itself.
+    pub(crate) inline_control: Option<i32>,
 }
 
 impl Default for Options {
@@ -29,6 +31,7 @@ impl Default for Options {
             output: OutputTarget::Lines,
             interpreter: None,
             environment_roots: Vec::new(),
+            inline_control: None,
         }
     }
 }
@@ -57,6 +60,7 @@ impl Options {
             "environment-root" => {
                 self.environment_roots = value.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect();
             }
+            "inline-control" => self.inline_control = value.parse().ok(),
             "new-privileges" => self.limits.new_privileges = switch(key, value)?,
             _ => return Ok(false),
         }

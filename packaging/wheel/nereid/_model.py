@@ -71,8 +71,7 @@ class Model:
             parts.append(f"instance_group [{{ count: {self.instances} kind: KIND_CPU }}]")
         if self.signature.streams:
             parts.append("model_transaction_policy { decoupled: true }")
-        if inline:
-            parts.append('parameters { key: "nereid.inline" value { string_value: "true" } }')
+        parts.append(f'parameters {{ key: "nereid.function" value {{ string_value: "{"inline" if inline else "process"}" }} }}')
         return "\n".join([*parts, self.config, ""])
 
     def place(self) -> Optional[dict]:

@@ -82,11 +82,14 @@ def model_class(model: Model) -> type:
 
 class _Base:
     of: Model
+    #: The module triton_python_backend_utils, or what is used of it.
+    utils: Any = None
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        import triton_python_backend_utils as utils
+        if self.utils is None:
+            import triton_python_backend_utils
 
-        self.utils = utils
+            self.utils = triton_python_backend_utils
         function = self.of.function
         self.call = function() if isinstance(function, type) else function
 
