@@ -24,7 +24,6 @@ class Model:
         *,
         name: Optional[str] = None,
         batch: Optional[int] = None,
-        delay_us: int = 0,
         instances: int = 1,
         inputs: Optional[Sequence[Tensor]] = None,
         outputs: Optional[Sequence[Tensor]] = None,
@@ -36,11 +35,10 @@ class Model:
         self.name = name if name is not None else getattr(function, "__name__", type(function).__name__)
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"'{self.name}' is no name for a model: give name=, of letters, digits, '_', '.' and '-'")
-        for option, value, least in (("batch", batch, 1), ("delay_us", delay_us, 0), ("instances", instances, 1)):
+        for option, value, least in (("batch", batch, 1), ("instances", instances, 1)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ValueError(f"{option} of '{self.name}' is {value!r}; it is a whole number of at least {least}")
         self.batch = batch
-        self.delay_us = delay_us
         self.instances = instances
         self.config = config
         self.signature: Signature = signature_of(function, self.name, batch, inputs, outputs)
@@ -66,7 +64,7 @@ class Model:
                 optional = " optional: true" if t.optional else ""
                 parts.append(f"{field} [{{ name: {_quoted(t.name)} data_type: {t.data_type} dims: {list(t.shape)}{optional} }}]")
         if self.batch is not None and not _has(self.config, "dynamic_batching"):
-            parts.append(f"dynamic_batching {{ max_queue_delay_microseconds: {self.delay_us} }}")
+            parts.append("dynamic_batching { }")
         if not _has(self.config, "instance_group"):
             parts.append(f"instance_group [{{ count: {self.instances} kind: KIND_CPU }}]")
         if self.signature.streams:
@@ -92,8 +90,7 @@ def model(function: Optional[Callable[..., Any]] = None, **options: Any) -> Any:
     Makes a function, a generator, an async function or a class a model that `serve` takes.
 
     `name`: the function's name by default. `batch`: the most rows that the function gets at once; requests that wait are put together, and arrays have the rows as
-    first dimension. Without it the function answers one request at a time. `delay_us`: how long a batch waits for more rows. `instances`: processes of the
-    function. `inputs`, `outputs`: lists of `Tensor`, instead of type hints. `config`: more lines of config.pbtxt.
+    first dimension. Without it the function answers one request at a time. `instances`: processes of the function, or threads inline. `inputs`, `outputs`: lists of `Tensor`, instead of type hints. `config`: more lines of config.pbtxt.
 
         @nereid.model(batch=32)
         def double(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -22,17 +22,21 @@ raise RuntimeError("this model runs in the process that started the server; a se
 """
 
 
-def write(directory: str, models: Sequence[Model], inline: Sequence[Model]) -> None:
-    """Writes a repository of the models. Those of `inline` run in this process. Raises ValueError for two with one name."""
+def write(directory: str, models: Sequence[Model], inline: Sequence[Model] = (), note: str = "") -> None:
+    """
+    Writes a repository of the models, over one that is there. Those of `inline` run in this process. `note` is the last line of their code.
+
+    Raises ValueError for two with one name.
+    """
     names = [model.name for model in models]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two models are called '{name}': give one of them another name=")
     for model in models:
         here = os.path.join(directory, model.name)
-        os.makedirs(os.path.join(here, "1"))
+        os.makedirs(os.path.join(here, "1"), exist_ok=True)
         is_inline = any(model is one for one in inline)
         with open(os.path.join(here, "config.pbtxt"), "w", encoding="utf-8") as config:
             config.write(model.configuration(is_inline))
         with open(os.path.join(here, "1", "model.py"), "w", encoding="utf-8") as code:
-            code.write(_INLINE if is_inline else _CODE.format(package=_PACKAGE, place=pprint.pformat(model.place(), width=120)))
+            code.write(_INLINE if is_inline else _CODE.format(package=_PACKAGE, place=pprint.pformat(model.place(), width=120)) + note)

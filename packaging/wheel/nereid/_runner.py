@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import threading
-from typing import Any, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -32,16 +32,10 @@ is_importing = False
 
 def model_at(place: Mapping[str, Any]) -> type:
     """The class for the function at a place that `Model.place` made. Imports its file."""
-    global is_importing
     for path in place["path"]:
         if path not in sys.path:
             sys.path.append(path)
-    is_importing = True
-    try:
-        module = imported(place["file"]) if place["module"] is None else importlib.import_module(place["module"])
-    finally:
-        is_importing = False
-    found: Any = module
+    found: Any = imported(place["module"], place["file"])
     for part in place["name"].split("."):
         try:
             found = getattr(found, part)
@@ -50,8 +44,17 @@ def model_at(place: Mapping[str, Any]) -> type:
     return model_class(as_model(found))
 
 
-def imported(file: str) -> Any:
-    """The module of a script, whose `__name__` is not `__main__`."""
+def imported(module: Optional[str], file: str) -> Any:
+    """Imports a module by its name or, without one, a script, whose `__name__` is not `__main__`."""
+    global is_importing
+    is_importing = True
+    try:
+        return importlib.import_module(module) if module is not None else _script(file)
+    finally:
+        is_importing = False
+
+
+def _script(file: str) -> Any:
     spec = importlib.util.spec_from_file_location(SCRIPT, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a file of Python")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
+import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from typing import Any, List, Sequence
+import time
+from typing import Any, List, NoReturn, Sequence
 
-_USAGE = "usage: nereid serve FILE.py[:FUNCTION] | MODULE[:FUNCTION] ... [flags of the server]"
+_USAGE = """usage: nereid serve FILE.py[:FUNCTION] | MODULE[:FUNCTION] ... [--dev] [flags of the server]
+
+Serves functions; without FUNCTION all of the file that have @nereid.model. --dev imports them again when a file is saved."""
 # The server has the id of the process that made its directory, which is removed once there is no such process.
 _PREFIX = "nereid-functions-"
+#: Between two looks at the files, with --dev.
+_LOOK_S = 0.3
 
 
 def arguments(words: Sequence[str]) -> List[str]:
@@ -20,22 +27,28 @@ def arguments(words: Sequence[str]) -> List[str]:
     targets = [word for word in words if not word.startswith("-")]
     flags = [word for word in words if word.startswith("-")]
     if not targets or "--help" in flags:
-        print(_USAGE, file=sys.stdout if targets or "--help" in flags else sys.stderr)
+        print(_USAGE, file=sys.stdout if "--help" in flags else sys.stderr)
         sys.exit(0 if "--help" in flags else 2)
-    is_dev = "--dev" in flags
-    from nereid import _repository
-
-    models = [model for target in targets for model in _models(target)]
     _remove_left()
     directory = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
     try:
-        _repository.write(directory, models, [])
-    except ValueError as error:
+        if "--dev" in flags:
+            _develop(directory, targets, [flag for flag in flags if flag != "--dev"])
+        _write(directory, targets)
+    except BaseException:
         shutil.rmtree(directory)
-        sys.exit(f"nereid serve: {error}")
-    if is_dev:
-        return ["dev", directory, *(flag for flag in flags if flag != "--dev")]
+        raise
     return [f"--model-repository={directory}", *flags]
+
+
+def _write(directory: str, targets: Sequence[str], note: str = "") -> None:
+    from nereid import _repository
+
+    models = [model for target in targets for model in _models(target)]
+    try:
+        _repository.write(directory, models, note=note)
+    except ValueError as error:
+        sys.exit(f"nereid serve: {error}")
 
 
 def _models(target: str) -> List[Any]:
@@ -43,18 +56,17 @@ def _models(target: str) -> List[Any]:
 
     place, _, name = target.partition(":")
     module = _imported(place)
-    if name:
-        if not hasattr(module, name):
-            there = ", ".join(key for key, value in vars(module).items() if isinstance(value, Model)) or "none"
-            sys.exit(f"nereid serve: {place} has no '{name}'; its models are: {there}")
-        try:
-            return [as_model(getattr(module, name))]
-        except (TypeError, ValueError) as error:
-            sys.exit(f"nereid serve: {error}")
     found = [value for value in vars(module).values() if isinstance(value, Model) and value.__module__ == module.__name__]
-    if not found:
-        sys.exit(f"nereid serve: {place} has no function with @nereid.model: name one, {place}:FUNCTION")
-    return found
+    if not name:
+        if not found:
+            sys.exit(f"nereid serve: {place} has no function with @nereid.model: name one, {place}:FUNCTION")
+        return found
+    if not hasattr(module, name):
+        sys.exit(f"nereid serve: {place} has no '{name}'; its models are: {', '.join(one.name for one in found) or 'none'}")
+    try:
+        return [as_model(getattr(module, name))]
+    except (TypeError, ValueError) as error:
+        sys.exit(f"nereid serve: {error}")
 
 
 def _imported(place: str) -> Any:
@@ -63,14 +75,63 @@ def _imported(place: str) -> Any:
     if not place.endswith(".py"):
         sys.path.insert(0, os.getcwd())
         try:
-            return importlib.import_module(place)
+            return _runner.imported(place, "")
         except ModuleNotFoundError as error:
-            if error.name is not None and place.startswith(error.name):
+            if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
                 sys.exit(f"nereid serve: there is no module '{place}', and no file of that name; a file ends in .py")
             raise
     if not os.path.isfile(place):
         sys.exit(f"nereid serve: there is no file {place}")
-    return _runner.imported(os.path.abspath(place))
+    return _runner.imported(None, os.path.abspath(place))
+
+
+def _develop(directory: str, targets: Sequence[str], flags: Sequence[str]) -> NoReturn:
+    """Serves with `nereid dev`. A process of its own imports the functions each time, and says which files it read."""
+    from nereid._command import command, environment
+
+    def files_after_writing(note: str) -> List[str]:
+        words = [sys.executable, "-c", "from nereid._serve_command import _write_and_tell as f; f()", directory, note, *targets]
+        output = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment()).stdout
+        files: List[str] = json.loads(output.splitlines()[-1]) if output.strip() else []
+        return files
+
+    def stamps(files: Sequence[str]) -> List[Any]:
+        return [(file, os.stat(file).st_mtime_ns if os.path.exists(file) else None) for file in files]
+
+    files = files_after_writing("")
+    if not files:
+        sys.exit(1)
+    server = subprocess.Popen([*command(), "dev", directory, *flags], env=environment())
+    seen, number = stamps(files), 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while server.poll() is None:
+            time.sleep(_LOOK_S)
+            now = stamps(files)
+            if now != seen:
+                number += 1
+                # While it cannot be imported the same files are looked at.
+                files = files_after_writing(f"# import {number}\n") or files
+                seen = stamps(files)
+    except KeyboardInterrupt:
+        pass  # The server gets the signal of the terminal, too.
+    except BaseException as error:
+        server.terminate()
+        if not isinstance(error, SystemExit):
+            raise
+    finally:
+        server.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(server.returncode)
+
+
+def _write_and_tell() -> None:
+    """Writes the repository, and prints the files below the working directory or beside the functions that were imported."""
+    directory, note, *targets = sys.argv[1:]
+    places = {os.path.dirname(os.path.abspath(target.partition(":")[0])) for target in targets} | {os.getcwd()}
+    _write(directory, targets, note)
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    print(json.dumps([file for file in files if file and "site-packages" not in file and any(os.path.abspath(file).startswith(f"{place}{os.sep}") for place in places)]))
 
 
 def _remove_left() -> None:
