@@ -36,6 +36,7 @@ def arguments(words: Sequence[str]) -> List[str]:
             _develop(directory, targets, [flag for flag in flags if flag != "--dev"])
         _write(directory, targets)
     except BaseException:
+        # Also the end of --dev.
         shutil.rmtree(directory)
         raise
     return [f"--model-repository={directory}", *flags]
@@ -118,11 +119,9 @@ def _develop(directory: str, targets: Sequence[str], flags: Sequence[str]) -> No
     except BaseException as error:
         server.terminate()
         if not isinstance(error, SystemExit):
+            server.wait()
             raise
-    finally:
-        server.wait()
-        shutil.rmtree(directory, ignore_errors=True)
-    sys.exit(server.returncode)
+    sys.exit(server.wait())
 
 
 def _write_and_tell() -> None:
