@@ -72,7 +72,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'init',
-    usage: '(FILE | DIRECTORY | --python NAME) [options]',
+    usage: '(FILE | DIRECTORY | --python NAME | --example [NAME]) [options]',
     meaning:
       'Make a model repository from a model, from a directory with a model.onnx, a model.py or a model.ts, or from ' +
       'the folder of a text model, try it, and print the command that serves it and a request that works. FILE is a ' +
@@ -112,6 +112,13 @@ export const COMMANDS: readonly Command[] = [
           'torch, transformers, onnx and onnxruntime.',
       },
       { name: 'python', meaning: 'Write a Python model to start from, called NAME.' },
+      {
+        name: 'example',
+        value: 'name',
+        isValueOptional: true,
+        meaning:
+          'Write the files of a tutorial (docs/tutorials), by default to the directory NAME. Without NAME, list them.',
+      },
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
       { name: 'force', meaning: 'Replace existing files. Files of another model are reported and stay.' },
     ],

@@ -1,5 +1,5 @@
 // `nereid init` in this process: files that are no models, directories, and usage errors.
-import { existsSync, readFileSync, symlinkSync } from 'node:fs'
+import { existsSync, readFileSync, readdirSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { addSub } from '../../scripts/models/graphs.mjs'
@@ -273,4 +273,18 @@ describe('output', () => {
       'npx nereid',
     )
   })
+})
+
+test('--example lists the tutorials, writes one, and replaces nothing', async () => {
+  const listed = await runs(init, ['--example'])
+  expect(listed.code).toBe(0)
+  const names = [...listed.out.matchAll(/^ {2}(\S+) {2,}\S.*\.$/gm)].map(([, name]) => name)
+  expect(names).toEqual(readdirSync('examples/tutorials').toSorted())
+  const out = join(files({}), 'voice')
+  const written = ['--example', 'voice', `--out=${out}`]
+  expect((await runs(init, written)).code).toBe(0)
+  expect(existsSync(join(out, 'models/voice/config.pbtxt'))).toBe(true)
+  const again = await runs(init, written)
+  expect([again.code, again.err]).toEqual([1, expect.stringContaining('exists: give --out=DIRECTORY, or --force')])
+  expect((await runs(init, ['--example=nope'])).err).toContain("there is no example 'nope'; the examples are:")
 })

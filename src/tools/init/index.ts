@@ -56,6 +56,7 @@ import { PYTHON_IO, pythonModel } from './python_model.js'
 import { statesOf } from './state.js'
 import { torchScriptIn, type TorchScript } from './torchscript.js'
 import { TREES, treesIn, type TreesFile } from './trees.js'
+import { writeTutorial } from './tutorials.js'
 import { generateExample, isEngine } from './vllm.js'
 
 /** Sizes tried for variable dimensions: a model may want even numbers, a window, or an image. */
@@ -102,6 +103,12 @@ export async function run(program: string, args: readonly string[]): Promise<num
   try {
     const read = readArguments(command, args)
     const [source] = read.rest
+    if (read.options.has('example')) {
+      const name = read.options.get('example') || (source ?? '')
+      const isForced = read.options.has('force')
+      process.stdout.write(writeTutorial(invocation(program), name, read.options.get('out'), isForced))
+      return 0
+    }
     if (read.options.has('export') && source !== undefined) await exportFolder(resolve(source), source)
     process.stdout.write(await make(program, planOf(program, read, usageOf(program, command)), read.options))
     return 0
