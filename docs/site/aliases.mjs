@@ -30,7 +30,7 @@ export const ALIASES = {
   'typescript-models.html': 'hot reload, typescript model, javascript model, nereid dev, node backend',
   'c-backends.html': 'custom backend, c++ backend, cpp backend, tritonbackend',
   'client.html': 'typescript client, javascript client, node client, browser client, npm client, grpc client, cors',
-  'descriptions.html': 'swagger, openapi, openapi.json, json schema, mcp, code generation',
+  'descriptions.html': 'swagger, openapi, openapi.json, code generation',
   'typescript.html': 'server.start, nodejs, node.js, programmatic',
   'embed.html': 'express, fastify, hono, middleware, embed',
   'migrating.html': 'migrate, migration, move from triton, tritonserver, replace triton, nvidia triton',

@@ -43,10 +43,11 @@ export class Files {
     return address
   }
 
-  /** A file as code, or a folder as a list, without the frame of a page. */
+  /** A file as a page or as code, or a folder as a list, without the frame of a page. */
   html(path, md) {
     if (!this.#folders.has(path)) {
       const text = readFileSync(join(this.#root, path), 'utf8')
+      if (path.endsWith('.md')) return md.render(text, { source: path, address: this.named.get(path) })
       // A fence longer than any in the text.
       const fence = '`'.repeat(Math.max(3, ...[...text.matchAll(/`+/g)].map(([ticks]) => ticks.length + 1)))
       const code = `${fence}${languageOf(path)}\n${text.replace(/\n?$/, '\n')}${fence}`

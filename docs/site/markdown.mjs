@@ -58,7 +58,11 @@ function resolved(href, { source, address: here }, site) {
   if (/^[a-z]+:/.test(href) || href.startsWith('#')) return href
   const [path, anchor] = href.split('#')
   const target = posix.join(posix.dirname(source), decodeURI(path)).replace(/\/$/, '')
-  if (!existsSync(join(site.root, target))) throw new Error(`${source}: ${href} leads nowhere`)
+  if (!existsSync(join(site.root, target))) {
+    // A template has links that work where it is written to.
+    if (here.startsWith('files/')) return null
+    throw new Error(`${source}: ${href} leads nowhere`)
+  }
   const address = addressOf(target, site)
   if (address === null) return null
   const relative = posix.relative(posix.dirname(here), address)
@@ -133,7 +137,10 @@ export function markdown(site) {
           else token.attrSet('href', href)
           if (href === null) token.attrs = [['class', 'file']]
         } else if (token.type === 'link_close' && hidden.pop() === true) token.tag = 'span'
-        else if (token.type === 'image') token.attrSet('src', posix.basename(token.attrGet('src')))
+        else if (token.type === 'image') {
+          // Pictures are at the root of the site.
+          token.attrSet('src', posix.relative(posix.dirname(env.address), posix.basename(token.attrGet('src'))))
+        }
       }
     }
     if (env.unlinked !== true) linkPaths(tokens, env, site)
