@@ -5,7 +5,8 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { ask, show } from '../lib/run.mjs'
+import { Progress } from '../lib/progress.mjs'
+import { ask, capture } from '../lib/run.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
 import { companions, systemName } from './targets.mjs'
 import { zigbuild } from './zig.mjs'
@@ -51,7 +52,27 @@ export async function buildModule(target, part = { package: 'nereid-node', built
     '--target-dir',
     BUILD,
   ]
-  if ((await show(command, args, { cwd: ROOT, env })) !== 0) {
+  const job = `${part.package} for ${target.name}`
+  const progress = new Progress('package')
+  progress.begin(job)
+  const crates = new Set()
+  const onLine = (line) => {
+    if (!line.startsWith('{')) return
+    const message = JSON.parse(line)
+    if (message.reason !== 'compiler-artifact') return
+    crates.add(message.package_id)
+    progress.tell(job, `${crates.size} crates`)
+  }
+  const { code, errors } = await capture(command, [...args, '--message-format=json-render-diagnostics'], {
+    cwd: ROOT,
+    env,
+    quiet: true,
+    onLine,
+  })
+  progress.over(job, code === 0 ? 'done' : 'failed')
+  progress.end()
+  if (code !== 0) {
+    process.stderr.write(errors)
     throw new SetupError(`${part.package} for ${target.name} could not be built; the output above says why`)
   }
   return join(BUILD, target.triple, 'release', part.built)

@@ -3,8 +3,8 @@
  * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel] [--module=built]`: writes
  * the tarballs of the npm packages `nereid`, `nereid-client` and one for each target; without `--target`, for every
  * target that this machine can build, with advice for the others. `--wheel` adds the wheels for pip, one for each Linux
- * target. `--module=built` uses the module that `npm start` built instead of a release build: quick, for tests on this
- * machine.
+ * target. `--module=built` uses the module that `npm start` built instead of a release build: quick, for this machine.
+ * So does `--wheel` without a target, and its wheel is marked: its version ends in `+quick`.
  */
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { basename, join, relative, resolve } from 'node:path'
@@ -20,6 +20,8 @@ import { TARGETS, companionFiles, machineName, moduleName, ownTarget, packageNam
 import { packWheel } from './wheel.mjs'
 
 const OUT = join(ROOT, 'target', 'package', 'out')
+
+const RELEASE_MINUTES = 'which takes 25 minutes and more for a target on two cores'
 
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 const say = (text) => process.stdout.write(`${text}\n`)
@@ -40,7 +42,7 @@ export async function writePackages(out, targets, { built = false, wheel = false
     const [module, ...companions] = built ? await strippedBuild(target) : await releaseBuild(target)
     const platform = stagePlatform(target, module, companions)
     packed.push(await pack(platform, out))
-    if (wheel && target.glibc !== null) wheels.push(await packWheel(target, { main, platform }, out))
+    if (wheel && target.glibc !== null) wheels.push(await packWheel(target, { main, platform, built }, out))
   }
   packed.push(await pack(stageClient(), out), ...wheels)
   for (const { path, bytes, unpacked } of packed) say(`${path}: ${mb(bytes)}, unpacked ${mb(unpacked)}`)
@@ -119,7 +121,8 @@ async function main() {
   const usage = `npm run package -- [--out DIR] [--target=${targets} …] [--wheel] [--module=built]`
   if (values.help === true) return say(usage)
   if (values.module !== undefined && values.module !== 'built') throw new SetupError('--module takes built only')
-  const built = values.module === 'built'
+  const built = values.module === 'built' || (values.wheel === true && values.target === undefined)
+  if (!built) say(`This is a release build, ${RELEASE_MINUTES}. npm run package -- --wheel packs what npm start built.`)
   await setup(built ? undefined : ['npm packages', 'TypeScript'])
   const chosenTargets = built ? [ownTarget()].filter((one) => one !== undefined) : chosen(values.target)
   const from = Date.now()

@@ -2,7 +2,7 @@
  * The wheel `nereid-server` for pip: packaging/wheel with the npm packages `nereid` and that of a platform inside, laid
  * out as npm installs them. hatchling builds it: sorted and without times, so that equal directories give equal bytes.
  */
-import { cpSync, readFileSync, statSync } from 'node:fs'
+import { cpSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { capture } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
@@ -14,14 +14,24 @@ import { machineName, packageName } from './targets.mjs'
 
 const SOURCE = join(ROOT, 'packaging', 'wheel')
 
-/** Packs the directories of two npm packages. @returns {Promise<{path: string, bytes: number, unpacked: number}>} */
-export async function packWheel(target, { main, platform }, out) {
+/**
+ * Packs the directories of two npm packages. `built`: the module is not one for release, and the version says so.
+ *
+ * @returns {Promise<{path: string, bytes: number, unpacked: number}>}
+ */
+export async function packWheel(target, { main, platform, built = false }, out) {
   const directory = fresh(`wheel-${target.suffix}`)
   cpSync(SOURCE, directory, { recursive: true, filter: (path) => !path.endsWith('__pycache__') })
   for (const name of ['LICENSE', 'NOTICE']) cpSync(join(ROOT, name), join(directory, name))
   const npm = join(directory, 'nereid', 'npm')
   cpSync(main, npm, { recursive: true })
   cpSync(platform, join(npm, 'node_modules', packageName(target)), { recursive: true })
+  if (built) {
+    const project = join(directory, 'pyproject.toml')
+    const { version } = JSON.parse(readFileSync(join(main, 'package.json'), 'utf8'))
+    const marked = readFileSync(project, 'utf8').replace('dynamic = ["version"]', `version = "${version}+quick"`)
+    writeFileSync(project, marked.replace(/\[tool\.hatch\.version\]\n(?:.+\n)+\n/, ''))
+  }
   const unpacked = filesBelow(directory, ['nereid'])
     .concat(filesBelow(platform, ['.']))
     .reduce((sum, { size }) => sum + size, 0)
