@@ -48,20 +48,53 @@ const plain = (inline) =>
     .map((t) => t.content)
     .join('')
 
-/** The address that a link of `source` becomes, or null for a file of the repository that is not published. */
-function resolved(href, source, { root, addresses }) {
+/** The address of a page, of the README of a folder, or of a copy of the file. */
+function addressOf(target, { addresses, files }) {
+  return addresses.get(target) ?? addresses.get(`${target}/README.md`) ?? files.address(target)
+}
+
+/** The address that a link of `source` becomes, or null for a file that has no copy. */
+function resolved(href, { source, address: here }, site) {
   if (/^[a-z]+:/.test(href) || href.startsWith('#')) return href
   const [path, anchor] = href.split('#')
   const target = posix.join(posix.dirname(source), decodeURI(path)).replace(/\/$/, '')
-  if (!existsSync(join(root, target))) throw new Error(`${source}: ${href} leads nowhere`)
-  // A directory is shown by its README.
-  const address = addresses.get(target) ?? addresses.get(`${target}/README.md`)
-  if (address === undefined) return null
-  const relative = posix.relative(posix.dirname(addresses.get(source)), address)
+  if (!existsSync(join(site.root, target))) {
+    // A template has links that work where it is written to.
+    if (here.startsWith('files/')) return null
+    throw new Error(`${source}: ${href} leads nowhere`)
+  }
+  const address = addressOf(target, site)
+  if (address === null) return null
+  const relative = posix.relative(posix.dirname(here), address)
   return anchor === undefined ? relative : `${relative}#${anchor}`
 }
 
-export function markdown({ root, addresses }) {
+/** The path of the repository that code in a text names, or null. Other pages' words, such as `simple`, are none. */
+function pathOf(code, { files }) {
+  const path = code.replace(/\/$/, '')
+  return (path.includes('/') || /^[A-Z]+\.md$/.test(path)) && files.has(path) ? path : null
+}
+
+/** Links from paths in backticks, except in headings and in other links. */
+function linkPaths(tokens, env, site) {
+  for (const [at, inline] of tokens.entries()) {
+    if (inline.type !== 'inline' || tokens[at - 1].type === 'heading_open') continue
+    let depth = 0
+    inline.children = inline.children.flatMap((token) => {
+      if (token.type === 'link_open') depth += 1
+      if (token.type === 'link_close') depth -= 1
+      const path = token.type === 'code_inline' && depth === 0 ? pathOf(token.content, site) : null
+      const address = path === null ? null : addressOf(path, site)
+      if (address === null || address === env.address) return [token]
+      const open = new token.constructor('link_open', 'a', 1)
+      open.attrs = [['href', posix.relative(posix.dirname(env.address), address)]]
+      return [open, token, new token.constructor('link_close', 'a', -1)]
+    })
+  }
+}
+
+/** `site` has the root of the repository, the addresses of pages, and the files that have copies. */
+export function markdown(site) {
   const md = new MarkdownIt({
     html: true,
     highlight: (code, language) =>
@@ -98,15 +131,19 @@ export function markdown({ root, addresses }) {
       const hidden = []
       for (const token of children ?? []) {
         if (token.type === 'link_open') {
-          const href = resolved(token.attrGet('href'), env.source, { root, addresses })
+          const href = resolved(token.attrGet('href'), env, site)
           hidden.push(href === null)
           if (href === null) token.tag = 'span'
           else token.attrSet('href', href)
           if (href === null) token.attrs = [['class', 'file']]
         } else if (token.type === 'link_close' && hidden.pop() === true) token.tag = 'span'
-        else if (token.type === 'image') token.attrSet('src', posix.basename(token.attrGet('src')))
+        else if (token.type === 'image') {
+          // Pictures are at the root of the site.
+          token.attrSet('src', posix.relative(posix.dirname(env.address), posix.basename(token.attrGet('src'))))
+        }
       }
     }
+    if (env.unlinked !== true) linkPaths(tokens, env, site)
   })
 
   // Wide tables scroll by themselves: a page must not be wider than a phone.

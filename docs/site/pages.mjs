@@ -1,7 +1,15 @@
 /**
- * Lists the published files and their names, in the order of the navigation. Paths are those of the repository; a third
- * text is the name in the navigation of a page whose own title is long.
+ * Lists the published files and their names, in the order of the navigation: by task. Paths are those of the
+ * repository; a third text is the name in the navigation of a page whose own title is long.
  */
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+
+/** A page below docs/ that is published once it is written. */
+const once = (file, name) =>
+  existsSync(`${ROOT}docs/${file}.md`) ? [[`docs/${file}.md`, `${file.replace('README', 'index')}.html`, name]] : []
 
 export const GROUPS = [
   {
@@ -9,43 +17,71 @@ export const GROUPS = [
     pages: [
       ['docs/README.md', 'index.html', 'Nereid'],
       ['docs/start.md', 'start.html'],
+      ...once('tutorials/README', 'Tutorials'),
       ['docs/models.md', 'models.html'],
-      ['docs/text.md', 'text.html'],
-      ['docs/python.md', 'python.html'],
-      ['docs/typescript-models.md', 'typescript-models.html'],
-      ['docs/c-backends.md', 'c-backends.html'],
-      ['docs/c-programs.md', 'c-programs.html'],
-      ['docs/pytorch.md', 'pytorch.html'],
-      ['docs/openvino.md', 'openvino.html'],
-      ['docs/tensorflow.md', 'tensorflow.html'],
-      ['docs/trees.md', 'trees.html'],
-      ['docs/clouds.md', 'clouds.html'],
-      ['docs/vllm.md', 'vllm.html'],
-      ['docs/shared-memory.md', 'shared-memory.html'],
-      ['docs/gpu.md', 'gpu.html'],
-      ['docs/typescript.md', 'typescript.html'],
-      ['docs/client.md', 'client.html'],
-      ['docs/descriptions.md', 'descriptions.html', 'Descriptions'],
-      ['docs/embed.md', 'embed.html'],
+      ['docs/migrating.md', 'migrating.html'],
+      ...once('tutorials/from-triton', 'Tutorial: from a Triton'),
     ],
   },
   {
-    title: 'Operation',
+    title: 'Serve a function',
     pages: [
-      ['docs/migrating.md', 'migrating.html'],
+      ['docs/python.md', 'python.html', 'Python functions and models'],
+      ['docs/typescript-models.md', 'typescript-models.html'],
+      ...once('tutorials/voice', 'Tutorial: voice activity'),
+      ...once('tutorials/ensemble', 'Tutorial: an ensemble'),
+      ...once('tutorials/versions', 'Tutorial: A/B by versions'),
+    ],
+  },
+  { title: 'Serve text', pages: [['docs/text.md', 'text.html'], ...once('tutorials/search', 'Tutorial: search')] },
+  {
+    title: 'Serve pictures',
+    pages: [
+      ...once('tutorials/ocr', 'Tutorial: OCR'),
+      ...once('tutorials/detector', 'Tutorial: a detector'),
+      ['docs/pytorch.md', 'pytorch.html'],
+      ['docs/openvino.md', 'openvino.html'],
+      ['docs/tensorflow.md', 'tensorflow.html'],
+    ],
+  },
+  { title: 'Serve trees', pages: [['docs/trees.md', 'trees.html'], ...once('tutorials/xgboost', 'Tutorial: XGBoost')] },
+  { title: 'Serve an LLM', pages: [['docs/vllm.md', 'vllm.html'], ...once('tutorials/llm', 'Tutorial: a small LLM')] },
+  {
+    title: 'Call a server',
+    pages: [
+      ['docs/client.md', 'client.html'],
+      ['docs/descriptions.md', 'descriptions.html', 'Descriptions'],
+      ['docs/typescript.md', 'typescript.html'],
+      ['docs/embed.md', 'embed.html'],
+      ['docs/shared-memory.md', 'shared-memory.html'],
+    ],
+  },
+  {
+    title: 'Operate',
+    pages: [
       ['docs/operating.md', 'operating.html'],
+      ...once('tuning', 'Tuning'),
       ['docs/console.md', 'console.html'],
       ['docs/why.md', 'why.html'],
       ['docs/bench.md', 'bench.html'],
       ['docs/scale.md', 'scale.html'],
+      ['docs/gpu.md', 'gpu.html'],
+      ['docs/clouds.md', 'clouds.html'],
       ['docs/containers.md', 'containers.html'],
-      ['docs/deploy/README.md', 'deploy.html'],
+      ['docs/deploy/README.md', 'deploy.html', 'Kubernetes and Helm'],
       ['docs/systemd.md', 'systemd.html'],
       ['docs/security.md', 'security.html'],
       ['docs/security/permissions.md', 'who-may-do-what.html'],
       ['docs/security/vulnerabilities.md', 'known-vulnerabilities.html'],
       ['SECURITY.md', 'security-policy.html', 'Reports of vulnerabilities'],
       ['docs/errors.md', 'errors.html'],
+    ],
+  },
+  {
+    title: 'Extend',
+    pages: [
+      ['docs/c-backends.md', 'c-backends.html'],
+      ['docs/c-programs.md', 'c-programs.html'],
     ],
   },
   {
@@ -62,8 +98,9 @@ export const GROUPS = [
     ],
   },
   {
-    title: 'Inside',
+    title: 'Contribute',
     pages: [
+      ['CONTRIBUTING.md', 'contributing.html'],
       ['ARCHITECTURE.md', 'architecture.html'],
       ['docs/internals/where.md', 'inside/where.html', 'Where is the code that …'],
       ['docs/internals/walks.md', 'inside/walks.html'],

@@ -5,6 +5,7 @@ import { dirname, join, posix, relative } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { buildDocs } from '../../scripts/docs.mjs'
 import { filesBelow } from './files.js'
+import { ROOT, textOf } from './pages.js'
 
 const out = mkdtempSync(join(tmpdir(), 'nereid-docs-'))
 const pages = new Map<string, string>()
@@ -101,11 +102,24 @@ test('each search entry has a title and a heading', () => {
 
 test('comments for tests are not in the pages', () => {
   expect([...pages].filter(([, html]) => /<!--/.test(html)).map(([address]) => address)).toEqual([])
-  expect([...new Set([...pages.keys()].map((address) => dirname(address)))].toSorted()).toEqual([
-    '.',
-    'compat',
-    'contract',
-    'decisions',
-    'inside',
-  ])
+  const folders = new Set([...pages.keys()].map((address) => dirname(address)))
+  const expected = ['.', 'compat', 'contract', 'decisions', 'inside']
+  if (existsSync(join(ROOT, 'docs/tutorials'))) expected.push('tutorials')
+  expect([...folders].filter((folder) => !folder.startsWith('files')).toSorted()).toEqual(expected)
+})
+
+test('a file that a page names is a link to its copy, with the file’s text', () => {
+  const html = pages.get('inside/where.html') ?? ''
+  const named = [...textOf('docs/internals/where.md').matchAll(/`((?:src|crates)\/[\w./-]+\.(?:ts|rs))`/g)]
+  expect(named.length).toBeGreaterThan(20)
+  const missing = named.map(([, path]) => path).filter((path) => !html.includes(`href="../files/${path}.html"`))
+  expect(missing).toEqual([])
+  expect(pages.get(`files/${named[0]?.[1]}.html`)).toMatch(/class="hljs/)
+})
+
+test('each page says its version and its file', () => {
+  const { version } = JSON.parse(textOf('package.json')) as { version: string }
+  for (const [address, html] of pages)
+    expect(/<p class="origin">(.*?)<\/p>/.exec(html)?.[1], address).toMatch(`Version ${version}`)
+  expect(pages.get('start.html')).toContain('docs/start.md</')
 })

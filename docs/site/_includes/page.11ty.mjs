@@ -25,6 +25,15 @@ function outlineOf(content) {
   return `<nav class="outline" aria-label="On this page"><ul>${items.join('')}</ul></nav>`
 }
 
+/** What this page is made of. Without an address in package.json there is no link to a repository. */
+function originOf({ repository, version, source, address }) {
+  const text = `Version ${version} · ${escaped(source)}`
+  if (repository === null) return text
+  const web = repository.replace(/^git\+/, '').replace(/\.git$/, '')
+  const edit = address.startsWith('files/') ? '' : ` · <a href="${web}/edit/main/${source}">Edit this page</a>`
+  return `<a href="${web}">Version ${version}</a> · <a href="${web}/blob/v${version}/${source}">${source}</a>${edit}`
+}
+
 export default function page(data) {
   const { content, title, address, previous, next } = data
   const to = (target) => posix.relative(posix.dirname(address), target)
@@ -56,9 +65,11 @@ export default function page(data) {
 <nav id="the-pages" class="pages" aria-label="Pages">${navigationOf({ ...data, to })}</nav>
 <main id="the-text"><article>
 ${content}</article>
-<footer>${turn(previous, 'prev')}${turn(next, 'next')}</footer></main>
+<footer>${turn(previous, 'prev')}${turn(next, 'next')}</footer>
+<p class="origin">${originOf(data)}</p></main>
 ${outlineOf(content)}
 </div>
+<script src="${up}rank.js"></script>
 <script src="${up}page.js"></script>
 </body>
 </html>

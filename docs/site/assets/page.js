@@ -56,6 +56,7 @@ for (const code of document.querySelectorAll('.code')) {
 const field = document.querySelector('.search input')
 const list = document.querySelector('.search ol')
 const RESULTS_MAX = 12
+const ranking = window.NEREID_RANK
 let loading = null
 
 /** The index is larger than most pages, so it is read when somebody searches. */
@@ -68,21 +69,6 @@ function load() {
     document.head.append(script)
   })
   return loading
-}
-
-/**
- * Rank of an entry of the index: 0 when a word is missing. A word in a heading counts more than one in the text, and at
- * its beginning more than inside.
- */
-function score([, title, heading, text], words) {
-  let sum = 0
-  for (const word of words) {
-    const head = heading.toLowerCase().indexOf(word)
-    const inText = text.toLowerCase().indexOf(word)
-    if (head === -1 && inText === -1 && !title.toLowerCase().includes(word)) return 0
-    sum += (head === 0 ? 8 : head > 0 ? 5 : 0) + (inText === -1 ? 0 : 2 - inText / text.length) + 0.1
-  }
-  return sum
 }
 
 function excerpt(text, words) {
@@ -112,12 +98,11 @@ function show(entries, words) {
 }
 
 async function search() {
-  const words = field.value.toLowerCase().split(/\s+/).filter((word) => word !== '')
-  if (words.length === 0) return (list.hidden = true)
-  const index = await load()
-  const found = index.map((entry) => [score(entry, words), entry]).filter(([points]) => points > 0)
-  found.sort(([a], [b]) => b - a)
-  return show(found.slice(0, RESULTS_MAX).map(([, entry]) => entry), words)
+  const text = field.value
+  if (ranking.wordsOf(text).length === 0) return (list.hidden = true)
+  const found = ranking.rank(await load(), text)
+  // Somebody who typed on while the index came sees the results of the last text.
+  if (text === field.value) show(found.slice(0, RESULTS_MAX), ranking.wordsOf(text))
 }
 
 field.addEventListener('focus', () => load())
