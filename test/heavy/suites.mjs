@@ -23,6 +23,7 @@ import { s3 } from './s3.mjs'
 import { sequences } from './sequences.mjs'
 import { text } from './text.mjs'
 import { torchscript } from './torchscript.mjs'
+import { tutorials } from './tutorials.mjs'
 import { uws } from './uws.mjs'
 import { vllm } from './vllm.mjs'
 
@@ -56,6 +57,7 @@ export const SUITES = {
   sequences,
   text,
   torchscript,
+  tutorials,
   uws,
   vllm,
 }

@@ -49,6 +49,10 @@ class Example:
 
 
 def pages():
+    """Those of docs/, or of the directory that NEREID_PAGES names: tutorials need packages (test/heavy/tutorials.mjs)."""
+    other = os.environ.get("NEREID_PAGES")
+    if other is not None:
+        return [f"{other}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, other))) if name.endswith(".md")]
     docs = os.path.join(ROOT, "docs")
     found = [f"docs/{name}" for name in sorted(os.listdir(docs)) if name.endswith(".md")]
     return ["README.md", *found]

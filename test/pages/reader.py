@@ -43,8 +43,8 @@ class Reader:
         os.symlink(os.path.join(ROOT, "node_modules/@types"), os.path.join(self.directory, "node_modules/@types"))
         os.symlink(os.path.join(ROOT, "client"), os.path.join(self.directory, "node_modules/nereid-client"))
         path = [tools, os.path.dirname(sys.executable), os.path.dirname(NODE), os.environ["PATH"]]
-        python_path = [os.path.join(ROOT, "shm/python"), os.path.join(ROOT, "crates/backend-python/runtime")]
-        self.env = {**os.environ, "NEREID_PYTHON": sys.executable, "PATH": ":".join(path), "PYTHONPATH": ":".join(python_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        python_path = [os.path.join(ROOT, "shm/python"), os.path.join(ROOT, "crates/backend-python/runtime"), os.path.join(ROOT, "packaging/wheel")]
+        self.env = {**os.environ, "NEREID_PYTHON": sys.executable, "NEREID_MAIN": os.path.join(ROOT, "dist/cli/main.js"), "PATH": ":".join(path), "PYTHONPATH": ":".join(python_path), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def save(self, path, text):
         path = os.path.normpath(os.path.join(self.directory, path))
