@@ -36,6 +36,7 @@ export const GROUPS = [
       ['docs/operating.md', 'operating.html'],
       ['docs/console.md', 'console.html'],
       ['docs/why.md', 'why.html'],
+      ['docs/tuning.md', 'tuning.html'],
       ['docs/bench.md', 'bench.html'],
       ['docs/scale.md', 'scale.html'],
       ['docs/containers.md', 'containers.html'],
