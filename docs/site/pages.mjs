@@ -63,6 +63,7 @@ export const GROUPS = [
       ...once('tuning', 'Tuning'),
       ['docs/console.md', 'console.html'],
       ['docs/why.md', 'why.html'],
+      ['docs/tuning.md', 'tuning.html'],
       ['docs/bench.md', 'bench.html'],
       ['docs/scale.md', 'scale.html'],
       ['docs/gpu.md', 'gpu.html'],

@@ -82,7 +82,16 @@ test('every section that is cited exists in its page', () => {
 
 test('every page that is named is in the repository', () => {
   const texts = [...sources, ...documents].map((path) => [path, readFileSync(join(ROOT, path), 'utf8')] as const)
-  const folders = ['', 'docs', 'docs/security', 'docs/compat', 'docs/internals', 'docs/decisions', 'test/gpu/results']
+  const folders = [
+    '',
+    'docs',
+    'docs/security',
+    'docs/compat',
+    'docs/internals',
+    'docs/decisions',
+    'docs/tutorials',
+    'test/gpu/results',
+  ]
   const here = new Set([
     ...pages.keys(),
     ...folders.flatMap((folder) => readdirSync(join(ROOT, folder))),
