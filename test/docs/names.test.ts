@@ -26,7 +26,7 @@ const known = new Set([
     ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name),
   ]),
 ])
-/** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package` in README.md and the bench's page. */
+/** Options of `npm test`, `npm run bench`, `npm run docs`, `npm run package` and the `nereid serve` of Python. */
 const OF_SCRIPTS = new Set([
   'triton',
   'all',
@@ -42,6 +42,7 @@ const OF_SCRIPTS = new Set([
   'tarballs',
   'target',
   'wheel',
+  'dev',
 ])
 
 test('every flag that a page names is one of the server or of its commands', () => {
