@@ -1,7 +1,7 @@
 """Draws the picture that is read: three lines of text."""
 from PIL import Image, ImageDraw, ImageFont
 
-LINES = ["Inference server", "port 8000", "latency 1.2 ms"]
+LINES = ["NEREID", "port 8000", "2026-11-30"]
 
 picture = Image.new("RGB", (640, 240), "white")
 draw = ImageDraw.Draw(picture)

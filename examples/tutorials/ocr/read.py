@@ -33,7 +33,7 @@ if __name__ == "__main__":
     read = reader("localhost:8000")
     lines, _ = read(sys.argv[1])
     for _, text, score in lines:
-        print(f"{float(score):.2f} {text}")
+        print(f"{float(score):.1f} {text}")
     start = time.perf_counter()
     for _ in range(10):
         read(sys.argv[1])
