@@ -9,7 +9,7 @@ import { Socket } from 'node:net'
 import type { ErrorCode } from '../native/contract.js'
 import { OptionError } from './parse.js'
 
-/** The variables that hold the number of the descriptor: of a program that sends requests, and of one that runs models. */
+/** Variables with the number of the descriptor: of a program that sends requests, and of one that runs models. */
 const EMBEDDER = 'NEREID_EMBEDDER'
 const INLINE = 'NEREID_INLINE'
 /** First byte of a message that there is no connection; the parts of a connection begin with smaller numbers. */

@@ -1,4 +1,4 @@
-/** What people search for: searches.json has the page that each must find first. The site's own code ranks them. */
+/** Searches of people: searches.json has the page that each must find first. The site's own code ranks them. */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * The tutorials (docs/tutorials): every page is run as it stands, after the packages that it tells its reader to install,
- * and every notebook beside the pages.
+ * The tutorials (docs/tutorials): every page is run as it stands, after the packages that it names are installed, and
+ * every notebook beside the pages.
  */
 import { mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -39,8 +39,11 @@ async function run(checks) {
     must(code === 0, `${command}: ${text.trim().split('\n').at(-1)}`)
   }
   const report = join(HERE, 'pytest.xml')
-  const options = ['-c', 'test/python/pytest.ini', '-q', '--timeout=300', '--tb=short', '-rs', `--junitxml=${report}`]
-  const code = await show(python, ['-m', 'pytest', ...options, 'test/pages', 'test/heavy/tutorials'], { cwd: ROOT, env })
+  const options = ['-c', 'test/python/pytest.ini', '-q', '--timeout=300', '--tb=short', `--junitxml=${report}`]
+  const code = await show(python, ['-m', 'pytest', ...options, 'test/pages', 'test/heavy/tutorials'], {
+    cwd: ROOT,
+    env,
+  })
   checks.add('pages and notebooks', junitCounts(code, report))
   return `${readdirSync(TUTORIALS).filter((name) => /\.(?:md|ipynb)$/.test(name) && name !== 'README.md').length} pages`
 }

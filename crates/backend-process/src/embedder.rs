@@ -50,8 +50,8 @@ pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<RunnerGuar
     kept.map(|(_, kept)| kept).map_err(|failure| failure.error)
 }
 
-/// An instance of a model that runs in the program that started the server, over the socket that the server inherited as
-/// descriptor `control`. `load` is the JSON object of LOAD, without `mode`, `segments` and `devices`.
+/// An instance of a model that runs in the program that started the server, over the socket that the server inherited
+/// as descriptor `control`. `load` is the JSON object of LOAD, without `mode`, `segments` and `devices`.
 ///
 /// # Errors
 /// There is no such descriptor.

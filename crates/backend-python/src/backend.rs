@@ -154,7 +154,7 @@ impl PythonBackendState {
 /// Parameter of a model that the Python package writes for a function.
 const FUNCTION: &str = "nereid.function";
 
-/// What the code of a model is, and where it runs.
+/// The kind of a model's code, and the place where it runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Runs {
     /// A `model.py`, in processes of its own.

@@ -25,7 +25,7 @@ function outlineOf(content) {
   return `<nav class="outline" aria-label="On this page"><ul>${items.join('')}</ul></nav>`
 }
 
-/** What this page is made of. Without an address in package.json there is no link to a repository. */
+/** The sources of this page. Without an address in package.json there is no link to a repository. */
 function originOf({ repository, version, source, address }) {
   const text = `Version ${version} · ${escaped(source)}`
   if (repository === null) return text

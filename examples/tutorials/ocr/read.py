@@ -1,4 +1,4 @@
-"""Reads a picture: `read.py PICTURE`. rapidocr cuts and scales; each of its networks is asked of the server."""
+"""Reads a picture: `read.py ADDRESS PICTURE`. rapidocr cuts and scales; each of its networks is asked of the server."""
 import sys
 import time
 
@@ -30,11 +30,12 @@ def reader(address):
 
 
 if __name__ == "__main__":
-    read = reader("localhost:8000")
-    lines, _ = read(sys.argv[1])
+    address, picture = sys.argv[1:]
+    read = reader(address)
+    lines, _ = read(picture)
     for _, text, score in lines:
         print(f"{float(score):.1f} {text}")
     start = time.perf_counter()
     for _ in range(10):
-        read(sys.argv[1])
+        read(picture)
     print(f"{(time.perf_counter() - start) * 100:.0f} ms a picture", file=sys.stderr)

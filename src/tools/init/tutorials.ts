@@ -22,7 +22,7 @@ function listed(): string {
 }
 
 /**
- * Copies a tutorial to `out`, by default a directory of its name; returns the text to print. Without a name it lists them.
+ * Copies a tutorial to `out`, by default a directory of its name; returns the text to print. Lists them without a name.
  *
  * @throws {CommandError} for an unknown name, or if a file exists and `force` is false; then nothing is written
  */
