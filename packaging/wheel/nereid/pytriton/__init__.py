@@ -1,0 +1,6 @@
+"""PyTriton's form of serving functions: programs change their imports only. What is bound runs in the program's own process."""
+
+from nereid.pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from nereid.pytriton.triton import Triton, TritonConfig
+
+__all__ = ["DynamicBatcher", "ModelConfig", "Tensor", "Triton", "TritonConfig"]
