@@ -17,11 +17,14 @@ export const ALIASES = {
   'tutorials/from-triton.html': 'triton tutorial',
   'tuning.html': 'tuning, throughput, performance, latency, performance tuning',
   'models.html':
-    'canary, versions, version policy, dynamic batching, ensemble, sequence batching, config.pbtxt, model repository, warmup, image',
+    'canary, versions, version policy, dynamic batching, ensemble, sequence batching, config.pbtxt, ' +
+    'model repository, warmup, image',
   'python.html':
-    'python function, decorator, pytriton, litserve, bentoml, ray serve, fastapi, flask, jupyter, notebook, wheel, pip install, model.py, bls, numpy, conda',
+    'python function, decorator, pytriton, litserve, bentoml, ray serve, fastapi, flask, jupyter, ' +
+    'notebook, wheel, pip install, model.py, bls, numpy, conda',
   'text.html':
-    'huggingface, hugging face, transformers, sentence-transformers, sentence transformers, embeddings, embedding, rerank, reranker, tokenizer, tei, minilm, bert, openai embeddings',
+    'huggingface, hugging face, transformers, sentence-transformers, sentence transformers, ' +
+    'embeddings, embedding, rerank, reranker, tokenizer, tei, minilm, bert, openai embeddings',
   'trees.html': 'xgboost, lightgbm, random forest, fil, scikit-learn, sklearn, gradient boosting',
   'vllm.html': 'llm, llama, chat completions, generate, streaming tokens, tensorrt-llm, openai, large language model',
   'pytorch.html': 'torchscript, torch, torch.compile, libtorch',
@@ -35,7 +38,8 @@ export const ALIASES = {
   'embed.html': 'express, fastify, hono, middleware, embed',
   'migrating.html': 'migrate, migration, move from triton, tritonserver, replace triton, nvidia triton',
   'operating.html':
-    'autoscaling, logging, logs, health check, readiness, liveness, tracing, opentelemetry, monitoring, graceful shutdown',
+    'autoscaling, logging, logs, health check, readiness, liveness, tracing, opentelemetry, ' +
+    'monitoring, graceful shutdown',
   'bench.html': 'benchmark, load test, perf_analyzer, genai-perf, load testing',
   'console.html': 'dashboard, web ui, admin ui, gui, playground',
   'why.html': 'slow, slow requests, latency spikes, p99, profiling, debug latency',
