@@ -1,10 +1,10 @@
 #!/usr/bin/env node
 /**
- * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel] [--module=built]`: writes
+ * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel] [--module=built|release]`: writes
  * the tarballs of the npm packages `nereid`, `nereid-client` and one for each target; without `--target`, for every
  * target that this machine can build, with advice for the others. `--wheel` adds the wheels for pip, one for each Linux
  * target. `--module=built` uses the module that `npm start` built instead of a release build: quick, for this machine.
- * So does `--wheel` without a target, and its wheel is marked: its version ends in `+quick`.
+ * So does `--wheel` without a target or `--module=release`. The version of such a wheel ends in `+quick`.
  */
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { basename, join, relative, resolve } from 'node:path'
@@ -118,10 +118,11 @@ async function main() {
     },
   })
   const targets = TARGETS.map((one) => one.name).join('|')
-  const usage = `npm run package -- [--out DIR] [--target=${targets} …] [--wheel] [--module=built]`
+  const usage = `npm run package -- [--out DIR] [--target=${targets} …] [--wheel] [--module=built|release]`
   if (values.help === true) return say(usage)
-  if (values.module !== undefined && values.module !== 'built') throw new SetupError('--module takes built only')
-  const built = values.module === 'built' || (values.wheel === true && values.target === undefined)
+  const { module = values.wheel === true && values.target === undefined ? 'built' : 'release' } = values
+  if (!['built', 'release'].includes(module)) throw new SetupError(`--module is '${module}': built or release`)
+  const built = module === 'built'
   if (!built) say(`This is a release build, ${RELEASE_MINUTES}. npm run package -- --wheel packs what npm start built.`)
   await setup(built ? undefined : ['npm packages', 'TypeScript'])
   const chosenTargets = built ? [ownTarget()].filter((one) => one !== undefined) : chosen(values.target)

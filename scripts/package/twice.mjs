@@ -69,7 +69,7 @@ async function main() {
     for (const [directory, out] of outs)
       await must(
         process.execPath,
-        ['scripts/package/run.mjs', '--out', out, '--wheel', ...process.argv.slice(2)],
+        ['scripts/package/run.mjs', '--out', out, '--wheel', '--module=release', ...process.argv.slice(2)],
         directory,
       )
     const found = await differences(outs[0][1], outs[1][1], join(scratch, 'unpacked'))

@@ -34,6 +34,7 @@ const OF_SCRIPTS = new Set([
   'lint',
   'nightly',
   'record',
+  'module',
   'out',
   'quick',
   'check',
