@@ -77,7 +77,7 @@ def wrong(kind: list[str]) -> NDArray[np.float32]:
         "rows": np.zeros((len(kind) + 1, 1), np.float32),
         "dtype": np.zeros((len(kind), 1)),
         "shape": np.zeros(len(kind), np.float32),
-        "raise": None,
+        "none": None,
     }
     if kind[0] == "raise":
         raise LookupError("no such kind")

@@ -122,10 +122,11 @@ def test_a_class_is_made_once_per_instance(served):
 
 
 @pytest.mark.parametrize("kind, text", [
-    ("rows", "output 'OUTPUT0' of 'wrong' has the shape [2, 1]; expected [1, -1]; the function got 1 rows and returns as many"),
+    ("rows", "output 'OUTPUT0' of 'wrong' has the shape [2, 1]; expected [1, -1]; the function got 1 rows and has to return as many"),
     ("dtype", "output 'OUTPUT0' of 'wrong' has the type float64; expected float32: use .astype(np.float32)"),
     ("shape", "output 'OUTPUT0' of 'wrong' has the shape [1]; expected [1, -1]"),
     ("raise", "LookupError: no such kind"),
+    ("none", "output 'OUTPUT0' of 'wrong' is None; expected float32: is a return missing?"),
 ])
 def test_a_wrong_result_names_the_output_and_what_was_expected(served, kind, text):
     with pytest.raises(InferenceServerException) as error:
@@ -302,7 +303,7 @@ def test_the_command_serves_the_functions_of_a_file(tmp_path):
     ([], 2, "usage: nereid serve FILE.py[:FUNCTION]"),
     (["none.py"], 1, "there is no file none.py"),
     (["none"], 1, "there is no module 'none'"),
-    (["app.py:half"], 1, "app.py has no 'half'; its models are: double"),
+    (["app.py:half"], 1, "app.py has no 'half'; it defines: double"),
     (["app.py:np"], 1, "a model is a function or a class"),
     (["bad.py:f"], 1, "ZeroDivisionError"),
     (["plain.py"], 1, "plain.py has no function with @nereid.model: name one, plain.py:FUNCTION"),

@@ -246,9 +246,12 @@ def _received(spec: Tensor, array: np.ndarray, is_batch: bool) -> Any:
 
 def _sent(spec: Tensor, value: Any, rows: Any, name: str) -> np.ndarray:
     where = f"output '{spec.name}' of '{name}'"
+    if value is None:
+        raise TypeError(f"{where} is None; expected {spec.numpy}: is a return missing?")
+    cast = f".astype(np.{spec.numpy})"
     if hasattr(value, "detach"):
         # A tensor of PyTorch, on any device.
-        value = value.detach().cpu().numpy()
+        value, cast = value.detach().cpu().numpy(), f".to(torch.{spec.numpy})"
     if spec.numpy == np.object_:
         array = np.asarray(value, dtype=np.object_)
         wrong = next((type(item) for item in array.reshape(-1).tolist() if not isinstance(item, (str, bytes))), None)
@@ -258,7 +261,8 @@ def _sent(spec: Tensor, value: Any, rows: Any, name: str) -> np.ndarray:
         array = np.asarray(value)
         if array.dtype != spec.numpy:
             if hasattr(value, "dtype") or not np.can_cast(array.dtype, spec.numpy, "same_kind"):
-                raise TypeError(f"{where} has the type {array.dtype}; expected {spec.numpy}: use .astype(np.{spec.numpy})")
+                advice = f": use {cast}" if np.can_cast(array.dtype, spec.numpy, "same_kind") else ""
+                raise TypeError(f"{where} has the type {array.dtype}; expected {spec.numpy}{advice}")
             array = array.astype(spec.numpy)
     # Values and lists have no dimension for one element.
     if spec.form == "value" and array.ndim == 0:
@@ -267,7 +271,7 @@ def _sent(spec: Tensor, value: Any, rows: Any, name: str) -> np.ndarray:
         array = array.reshape(-1, 1)
     shape: Tuple[int, ...] = spec.shape if rows is None else (rows, *spec.shape)
     if len(shape) != array.ndim or any(want not in (-1, got) for want, got in zip(shape, array.shape)):
-        more = f"; the function got {rows} rows and returns as many" if rows is not None else ""
+        more = f"; the function got {rows} rows and has to return as many" if rows is not None else ""
         raise ValueError(f"{where} has the shape {list(array.shape)}; expected {list(shape)}{more}")
     return array
 

@@ -63,7 +63,8 @@ def _models(target: str) -> List[Any]:
             sys.exit(f"nereid serve: {place} has no function with @nereid.model: name one, {place}:FUNCTION")
         return found
     if not hasattr(module, name):
-        sys.exit(f"nereid serve: {place} has no '{name}'; its models are: {', '.join(one.name for one in found) or 'none'}")
+        defined = [key for key, value in vars(module).items() if callable(value) and getattr(value, "__module__", None) == module.__name__]
+        sys.exit(f"nereid serve: {place} has no '{name}'; it defines: {', '.join(defined) or 'no function'}")
     try:
         return [as_model(getattr(module, name))]
     except (TypeError, ValueError) as error:
