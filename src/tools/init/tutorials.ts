@@ -16,7 +16,7 @@ function listed(): string {
     .sort()
     .map((name) => {
       const [first = ''] = readFileSync(join(DIRECTORY, name, 'README.md'), 'utf8').split('\n')
-      return `  ${name.padEnd(12)}${first}\n`
+      return `  ${name.padEnd(14)}${first}\n`
     })
     .join('')
 }
