@@ -1,10 +1,11 @@
 #!/usr/bin/env node
 /**
- * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel] [--module=built|release]`: writes
- * the tarballs of the npm packages `nereid`, `nereid-client` and one for each target; without `--target`, for every
- * target that this machine can build, with advice for the others. `--wheel` adds the wheels for pip, one for each Linux
- * target. `--module=built` uses the module that `npm start` built instead of a release build: quick, for this machine.
- * So does `--wheel` without a target or `--module=release`. The version of such a wheel ends in `+quick`.
+ * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel]
+ * [--module=built|release]`: writes the tarballs of the npm packages `nereid`, `nereid-client` and one for each target;
+ * without `--target`, for every target that this machine can build, with advice for the others. `--wheel` adds the
+ * wheels for pip, one for each Linux target. `--module=built` uses the module that `npm start` built instead of a
+ * release build: quick, for this machine. So does `--wheel` without a target or `--module=release`; the version of such
+ * a wheel ends in `+quick`.
  */
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { basename, join, relative, resolve } from 'node:path'
