@@ -8,7 +8,8 @@ import shutil
 import sys
 import sysconfig
 
-_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.mjs")
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_MAIN = os.path.join(_PACKAGE, "main.mjs")
 #: Variable that names the main file of another build of the server, such as dist/cli/main.js of a clone.
 _OTHER_MAIN = "NEREID_MAIN"
 
@@ -19,12 +20,25 @@ def command(program: str | None = None) -> list[str]:
 
     Raises FileNotFoundError if the package with Node is not installed.
     """
-    other = os.environ.get(_OTHER_MAIN)
-    if other:
-        if not os.path.isfile(other):
-            raise FileNotFoundError(f"{_OTHER_MAIN} names {other}, which is not a file; it is dist/cli/main.js of a build")
+    other = _other_main()
+    if other is not None:
         return [_node(), other]
     return [_node(), _MAIN, program or os.path.join(sysconfig.get_path("scripts"), "nereid")]
+
+
+def build() -> str:
+    """Directory of the server's build: the npm package of the wheel, or the one that NEREID_MAIN names a file of."""
+    other = _other_main()
+    return os.path.join(_PACKAGE, "npm") if other is None else os.path.abspath(os.path.join(os.path.dirname(other), "..", ".."))
+
+
+def _other_main() -> str | None:
+    other = os.environ.get(_OTHER_MAIN)
+    if not other:
+        return None
+    if not os.path.isfile(other):
+        raise FileNotFoundError(f"{_OTHER_MAIN} names {other}, which is not a file; it is dist/cli/main.js of a build")
+    return other
 
 
 def environment() -> dict[str, str]:

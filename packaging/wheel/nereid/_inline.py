@@ -21,6 +21,8 @@ import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any, List, Mapping, Tuple
 
+from nereid._command import build
+
 _VARIABLE = "NEREID_INLINE"
 _DESCRIPTORS = 5
 _numbers = itertools.count()
@@ -90,11 +92,12 @@ class _Runtime:
     """A copy of the package `nereid_runner`."""
 
     def __init__(self) -> None:
-        directory = os.path.join(_runtime_directory(), "nereid_runner")
+        directory = os.path.join(build(), "crates", "backend-python", "runtime", "nereid_runner")
         self._name = f"_nereid_runner_{next(_numbers)}"
+        if not os.path.isdir(directory):
+            raise FileNotFoundError(f"there is no runtime of Python models at {directory}: {build()} is not a build of nereid")
         spec = importlib.util.spec_from_file_location(self._name, os.path.join(directory, "__init__.py"), submodule_search_locations=[directory])
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{directory} is not the runtime of Python models")
+        assert spec is not None and spec.loader is not None, "the file ends in .py"
         package = importlib.util.module_from_spec(spec)
         sys.modules[self._name] = package
         spec.loader.exec_module(package)
@@ -125,13 +128,3 @@ class _Os(ModuleType):
     @staticmethod
     def _exit(code: int) -> None:
         raise SystemExit(code)
-
-
-def _runtime_directory() -> str:
-    main = os.environ.get("NEREID_MAIN") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "npm", "dist", "cli", "main.js")
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(main))))
-    for place in ("crates/backend-python/runtime", "python"):
-        found = os.path.join(root, place)
-        if os.path.isdir(os.path.join(found, "nereid_runner")):
-            return found
-    raise FileNotFoundError(f"there is no runtime of Python models below {root}: it is not a build of nereid")

@@ -75,7 +75,11 @@ def model_class(model: Model) -> type:
     function, streams = model.function, model.signature.streams
     call = function.__call__ if isinstance(function, type) else function
     is_async = inspect.isasyncgenfunction(call) or inspect.iscoroutinefunction(call)
-    base = _Async if is_async else _Streaming if streams else _Batched if model.batch is not None else _Single
+    base: type
+    if model.batch is not None:
+        base = _AsyncBatched if is_async else _Batched
+    else:
+        base = _Async if is_async else _Streaming if streams else _Single
 
     class TritonPythonModel(base):  # type: ignore[misc, valid-type]
         of = model
@@ -145,6 +149,9 @@ class _Single(_Base):
 
 
 class _Batched(_Base):
+    def result(self, arguments: Mapping[str, Any]) -> Any:
+        return self.call(**arguments)
+
     def execute(self, requests: Sequence[Any]) -> List[Any]:
         given = [self.arguments(request) for request in requests]
         responses: List[Any] = [None] * len(requests)
@@ -152,7 +159,7 @@ class _Batched(_Base):
             # A call has an optional input for all of its rows, or for none.
             mine = [i for i, one in enumerate(given) if one.keys() == names]
             rows = [len(next(iter(given[i].values()))) for i in mine]
-            arrays = self.arrays(self.call(**_joined([given[i] for i in mine])), sum(rows))
+            arrays = self.arrays(self.result(_joined([given[i] for i in mine])), sum(rows))
             start = 0
             for i, count in zip(mine, rows):
                 responses[i] = self.response([array[start : start + count] for array in arrays])
@@ -174,35 +181,38 @@ class _Streaming(_Base):
             sender.send(flags=self.utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-class _Async(_Base):
-    """Calls run at once on one loop. A request is answered by its sender, so the instance is free before the answer."""
+class _Loop(_Base):
+    """Async functions: all calls of an instance run on one loop, in a thread of its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         import asyncio
 
         self.loop = asyncio.new_event_loop()
-        self.calls = threading.BoundedSemaphore(CALLS_MAX)
         threading.Thread(target=self.loop.run_forever, name="nereid-async", daemon=True).start()
         super().initialize(args)
 
-    def execute(self, requests: Sequence[Any]) -> Any:
+    def start(self, coroutine: Any) -> Any:
         import asyncio
 
-        if self.of.batch is not None:
-            return asyncio.run_coroutine_threadsafe(self.batched(requests), self.loop).result()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+
+class _AsyncBatched(_Loop, _Batched):
+    def result(self, arguments: Mapping[str, Any]) -> Any:
+        return self.start(self.call(**arguments)).result()
+
+
+class _Async(_Loop):
+    """A request is answered by its sender, so the instance is free before the answer."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        self.calls = threading.BoundedSemaphore(CALLS_MAX)
+        super().initialize(args)
+
+    def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:
             self.calls.acquire()
-            asyncio.run_coroutine_threadsafe(self.answer(request, request.get_response_sender()), self.loop)
-        return None
-
-    async def batched(self, requests: Sequence[Any]) -> List[Any]:
-        given = [self.arguments(request) for request in requests]
-        rows = [len(next(iter(one.values()))) for one in given]
-        if len({frozenset(one) for one in given}) > 1:
-            raise ValueError(f"requests of one batch of '{self.of.name}' have different optional inputs")
-        arrays = self.arrays(await self.call(**_joined(given)), sum(rows))
-        ends = np.cumsum(rows)
-        return [self.response([array[end - count : end] for array in arrays]) for end, count in zip(ends, rows)]
+            self.start(self.answer(request, request.get_response_sender()))
 
     async def answer(self, request: Any, sender: Any) -> None:
         final = self.utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL

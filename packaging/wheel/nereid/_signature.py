@@ -35,7 +35,8 @@ DATA_TYPES: Mapping[np.dtype, str] = {
         np.object_: "STRING",
     }.items()
 }  # fmt: skip
-_SCALARS = {str: np.object_, bytes: np.object_, bool: np.bool_, int: np.int64, float: np.float64}
+#: Types of Python, and what arrays of them hold.
+_ELEMENTS = {str: str, bytes: bytes, bool: np.bool_, int: np.int64, float: np.float64}
 _STREAMS = (
     collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator,
     collections.abc.AsyncIterator, collections.abc.AsyncIterable, collections.abc.AsyncGenerator,
@@ -162,11 +163,11 @@ def _tensor(name: str, hint: Any, where: str, batch: Optional[int], optional: bo
     if kind is not None:
         if batch is not None:
             raise TypeError(f"{where} is {kind.__name__}, but with batch={batch} the function gets all rows at once: write list[{kind.__name__}]")
-        return Tensor(name, _SCALARS.get(kind, kind) if kind not in (str, bytes) else kind, (1,), "value", optional)
+        return Tensor(name, _ELEMENTS.get(kind, kind), (1,), "value", optional)
     if typing.get_origin(hint) is list:
         kind = _element(typing.get_args(hint)[0])
         if kind is not None:
-            return Tensor(name, _SCALARS.get(kind, kind) if kind not in (str, bytes) else kind, (-1,) if batch is None else (1,), "list", optional)
+            return Tensor(name, _ELEMENTS.get(kind, kind), (-1,) if batch is None else (1,), "list", optional)
     if typing.get_origin(hint) is np.ndarray:
         [*_, dtype] = typing.get_args(hint)
         [kind] = typing.get_args(dtype) or [None]
@@ -179,6 +180,6 @@ def _tensor(name: str, hint: Any, where: str, batch: Optional[int], optional: bo
 
 
 def _element(hint: Any) -> Optional[type]:
-    if hint in _SCALARS:
+    if hint in _ELEMENTS:
         return hint
     return hint if isinstance(hint, type) and issubclass(hint, np.generic) and np.dtype(hint) in DATA_TYPES else None
