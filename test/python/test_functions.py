@@ -237,6 +237,17 @@ def test_a_function_that_is_in_no_file_runs_inline():
         nereid.serve(made["add"], inline=False)
 
 
+def test_many_inline_functions_load_at_once():
+    made = {}
+    for number in range(12):
+        exec(f"def add{number}(x: int) -> int:\n  return x + {number}", made)
+    every = [nereid.model(made[f"add{number}"], instances=4) for number in range(12)]
+    with nereid.serve(*every, model_load_thread_count=12) as server:
+        client = Client("http", server.http_address)
+        for number in range(12):
+            assert client.infer(f"add{number}", {"x": np.array([1])}).as_numpy("OUTPUT0").tolist() == [1 + number]
+
+
 def test_a_held_lock_delays_inline_functions_only(tmp_path):
     with nereid.serve(functions.hold, inline=True, model_repository=[os.path.join(ROOT, "examples/models")]) as server:
         client = subprocess.Popen([sys.executable, "-c", textwrap.dedent("""

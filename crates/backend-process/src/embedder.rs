@@ -4,7 +4,7 @@
 //! of a model. The connection ends with the program, or with the value that [`serve_embedder`] returns. The server
 //! never kills the program.
 //!
-//! A program that runs models itself gets a connection for each of their instances ([`inline_instance`]).
+//! A program that runs models itself gets a connection for each of their instances ([`ParentProgram`]).
 
 use crate::handle::ProcessHandle;
 use crate::library::{connect, hand};
@@ -13,6 +13,7 @@ use crate::start::{ask_and_keep, load_of};
 use crate::sys;
 use backend::Host;
 use backend_remote::{Connection, InstanceSpec, RunnerGuard, RunnerKind, Start};
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
@@ -35,7 +36,7 @@ const NAME: &str = "the embedding program";
 /// # Errors
 /// There is no such descriptor, or the program has ended or does not speak the protocol.
 pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<RunnerGuard> {
-    let control = duplicate(control)?;
+    let control = ParentProgram::new(control)?.0;
     let limits = RunnerLimits {
         restart: false,
         start_timeout: START_TIMEOUT,
@@ -50,31 +51,40 @@ pub fn serve_embedder(control: RawFd, host: Weak<dyn Host>) -> Result<RunnerGuar
     kept.map(|(_, kept)| kept).map_err(|failure| failure.error)
 }
 
-/// An instance of a model that runs in the program that started the server, over the socket that the server inherited
-/// as descriptor `control`. `load` is the JSON object of LOAD, without `mode`, `segments` and `devices`.
-///
-/// # Errors
-/// There is no such descriptor.
-pub fn inline_instance(control: RawFd, name: Name, load: &str, limits: &RunnerLimits) -> Result<InstanceSpec> {
-    let load = load_of(load, limits);
-    let start = Arc::new(Attach { control: duplicate(control)?, limits: limits.clone() });
-    Ok(InstanceSpec { name, kind: RunnerKind::Instance, start, load })
-}
+/// The socket to the program that started the server. Models load at the same time: under the lock, the descriptors of
+/// one connection follow one another.
+#[derive(Clone)]
+pub struct ParentProgram(Arc<Mutex<UnixStream>>);
 
-fn duplicate(control: RawFd) -> Result<UnixStream> {
-    let no_socket = |e| Error::invalid(format!("descriptor {control} is not a socket to a program: {e}"));
-    Ok(sys::duplicate(control).map_err(no_socket)?.into())
+impl ParentProgram {
+    /// The socket that the server inherited as descriptor `control`, which stays open.
+    ///
+    /// # Errors
+    /// There is no such descriptor.
+    pub fn new(control: RawFd) -> Result<Self> {
+        let no_socket = |e| Error::invalid(format!("descriptor {control} is not a socket to a program: {e}"));
+        let socket = sys::duplicate(control).map_err(no_socket)?;
+        Ok(Self(Arc::new(Mutex::new(socket.into()))))
+    }
+
+    /// An instance of a model that runs in the program. `load` is the JSON object of LOAD, without `mode`, `segments`
+    /// and `devices`.
+    pub fn instance(&self, name: Name, load: &str, limits: &RunnerLimits) -> InstanceSpec {
+        let load = load_of(load, limits);
+        let start = Arc::new(Attach { control: self.0.clone(), limits: limits.clone() });
+        InstanceSpec { name, kind: RunnerKind::Instance, start, load }
+    }
 }
 
 struct Attach {
-    control: UnixStream,
+    control: Arc<Mutex<UnixStream>>,
     limits: RunnerLimits,
 }
 
 impl Start for Attach {
     fn start(&self) -> io::Result<Connection> {
         connect(&self.limits, |descriptors| {
-            hand(&self.control, descriptors).map_err(|handed| handed.error)?;
+            hand(&self.control.lock(), descriptors).map_err(|handed| handed.error)?;
             ProcessHandle::embedder().map(Arc::new)
         })
     }

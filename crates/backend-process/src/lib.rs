@@ -41,7 +41,7 @@ mod watched;
 
 pub use backend_remote::{Completed, Failure, Further, Prefetch, RunnerGuard, RunnerKind, Source, Spec};
 #[cfg(target_os = "linux")]
-pub use embedder::{inline_instance, serve_embedder};
+pub use embedder::{ParentProgram, serve_embedder};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
 #[cfg(target_os = "linux")]
@@ -57,6 +57,6 @@ pub use start::{
 };
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{
-    HostedLibrary, NOTE_DELAY, Printer, Shared, after, ask, ask_and_keep, complete_config, guard_with, hosted,
-    inline_instance, load_of, segment, serve_embedder, shared, start, wait_for_ends,
+    HostedLibrary, NOTE_DELAY, ParentProgram, Printer, Shared, after, ask, ask_and_keep, complete_config, guard_with,
+    hosted, load_of, segment, serve_embedder, shared, start, wait_for_ends,
 };

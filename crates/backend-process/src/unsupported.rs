@@ -127,14 +127,21 @@ pub fn wait_for_ends(_: Duration) -> bool {
     true
 }
 
-/// Always fails.
-pub fn inline_instance(
-    _: std::os::fd::RawFd,
-    _: Name,
-    _: &str,
-    _: &RunnerLimits,
-) -> Result<backend_remote::InstanceSpec> {
-    Err(unsupported().error)
+/// The socket to a program that runs models, of which there is none.
+#[derive(Clone)]
+pub struct ParentProgram;
+
+impl ParentProgram {
+    /// Always fails.
+    pub fn new(_: std::os::fd::RawFd) -> Result<Self> {
+        Err(unsupported().error)
+    }
+
+    /// Unreachable: there is no value of this type.
+    pub fn instance(&self, name: Name, load: &str, limits: &RunnerLimits) -> backend_remote::InstanceSpec {
+        let kind = backend_remote::RunnerKind::Instance;
+        hosted(Instance { name, kind, command: Command::default(), load: load.to_owned() }, limits, OutputTarget::Lines)
+    }
 }
 
 /// Always fails.

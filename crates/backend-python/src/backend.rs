@@ -9,10 +9,11 @@ use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, OpenSpec, Opened};
 use backend_process::{
-    Command, Failure, Further, Instance, PlacedInstance, Prefetch, RunnerKind, RunnerLimits, Spec, UnknownKeys, hosted,
-    inline_instance, instances,
+    Command, Failure, Further, Instance, ParentProgram, PlacedInstance, Prefetch, RunnerKind, RunnerLimits, Spec,
+    UnknownKeys, hosted, instances,
 };
 use options::PythonOptions;
+use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::ffi::OsString;
@@ -38,6 +39,8 @@ struct PythonBackendState {
     environments: Environments,
     host: OnceLock<Weak<dyn Host>>,
     unknown: UnknownKeys,
+    /// One for all models, which share its socket.
+    parent: Mutex<Option<ParentProgram>>,
 }
 
 impl PythonBackend {
@@ -50,6 +53,7 @@ impl PythonBackend {
             environments,
             host: OnceLock::new(),
             unknown: UnknownKeys::default(),
+            parent: Mutex::default(),
         }))
     }
 }
@@ -92,7 +96,7 @@ impl PythonBackendState {
             interpreter.version,
             interpreter.numpy
         );
-        let runs = Runs::read(&config, &options, &model)?;
+        let runs = self.runs(&config, &options, &model)?;
         let mut opened = OpenedPython {
             shared: self,
             model,
@@ -111,10 +115,32 @@ impl PythonBackendState {
         };
         backend_process::guard_with(opened.guardian());
         // The configuration of a function was made from the function.
-        if spec.completes && runs == Runs::Model {
+        if spec.completes && matches!(opened.runs, Runs::Model) {
             opened.completed = opened.complete()?;
         }
         Ok(opened)
+    }
+
+    fn runs(&self, config: &ModelConfig, options: &Options, model: &str) -> Result<Runs> {
+        let Some(parameter) = config.parameters.get(FUNCTION) else { return Ok(Runs::Model) };
+        match parameter.string_value.as_str() {
+            "process" => Ok(Runs::Function),
+            "inline" => {
+                let control = options.inline_control.ok_or_else(|| {
+                    Error::invalid(format!(
+                        "model '{model}' is a function of the program that started its server with nereid.serve; no \
+                         such program started this server"
+                    ))
+                })?;
+                let mut parent = self.parent.lock();
+                let program = match parent.take() {
+                    Some(program) => program,
+                    None => ParentProgram::new(control)?,
+                };
+                Ok(Runs::Inline(parent.insert(program).clone()))
+            }
+            other => Err(Error::invalid(format!("{FUNCTION} of model '{model}' is '{other}': process or inline"))),
+        }
     }
 
     /// The interpreter of a model, and the environment variables of its processes.
@@ -155,30 +181,13 @@ impl PythonBackendState {
 const FUNCTION: &str = "nereid.function";
 
 /// The kind of a model's code, and the place where it runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Runs {
     /// A `model.py`, in processes of its own.
     Model,
     /// A function in processes of its own.
     Function,
-    /// A function in the program that started the server, over the socket with this descriptor.
-    Inline(i32),
-}
-
-impl Runs {
-    fn read(config: &ModelConfig, options: &Options, model: &str) -> Result<Self> {
-        let Some(parameter) = config.parameters.get(FUNCTION) else { return Ok(Self::Model) };
-        match parameter.string_value.as_str() {
-            "process" => Ok(Self::Function),
-            "inline" => options.inline_control.map(Self::Inline).ok_or_else(|| {
-                Error::invalid(format!(
-                    "model '{model}' is a function of the program that started its server with nereid.serve; no such \
-                     program started this server"
-                ))
-            }),
-            other => Err(Error::invalid(format!("{FUNCTION} of model '{model}' is '{other}': process or inline"))),
-        }
-    }
+    /// A function in the program that started the server.
+    Inline(ParentProgram),
 }
 
 /// Whether Triton has a C++ backend where this directory has Python code.
@@ -331,13 +340,13 @@ impl Further for InstanceFactory {
         let command = opened.command();
         let instance = |placed: &PlacedInstance| {
             let (name, load) = (Name::from(placed.name.as_str()), load_content.to_run(placed));
-            if let Runs::Inline(control) = opened.runs {
-                return inline_instance(control, name, &load, limits);
+            if let Runs::Inline(parent) = &opened.runs {
+                return parent.instance(name, &load, limits);
             }
             let instance = Instance { name, kind: RunnerKind::StubProcess, command: command.clone(), load };
-            Ok(hosted(instance, limits, opened.options.output))
+            hosted(instance, limits, opened.options.output)
         };
-        placed.iter().map(instance).collect()
+        Ok(placed.iter().map(instance).collect())
     }
 
     fn error(&self, failure: &Failure) -> Error {
