@@ -9,9 +9,11 @@ import { Socket } from 'node:net'
 import type { ErrorCode } from '../native/contract.js'
 import { OptionError } from './parse.js'
 
-/** Variables with the number of the descriptor: of a program that sends requests, and of one that runs models. */
-const EMBEDDER = 'NEREID_EMBEDDER'
-const INLINE = 'NEREID_INLINE'
+/**
+ * Variables with the number of the descriptor: of a program that sends requests, and of one that runs functions itself
+ * (packaging/wheel/nereid/_inline.py).
+ */
+type Variable = 'NEREID_EMBEDDER' | 'NEREID_INLINE'
 /** First byte of a message that there is no connection; the parts of a connection begin with smaller numbers. */
 const FAILED = 'E'
 /** Maximum exit timeout: timers of Node have no longer ones. */
@@ -27,21 +29,12 @@ export class Embedder {
   }
 
   /**
-   * The program that the environment names; null without one. Removes the variable: processes that the server starts
-   * are embedded in no program.
+   * The program that a variable of the environment names; null without one. Removes the variable: processes that the
+   * server starts are embedded in no program.
    *
    * @throws {OptionError} if the variable names no socket
    */
-  static take(environment: NodeJS.ProcessEnv): Embedder | null {
-    return Embedder.#named(EMBEDDER, environment)
-  }
-
-  /** The program that started this server and runs functions itself (packaging/wheel/nereid/_inline.py), likewise. */
-  static takeInline(environment: NodeJS.ProcessEnv): Embedder | null {
-    return Embedder.#named(INLINE, environment)
-  }
-
-  static #named(variable: string, environment: NodeJS.ProcessEnv): Embedder | null {
+  static take(environment: NodeJS.ProcessEnv, variable: Variable): Embedder | null {
     const text = environment[variable]
     delete environment[variable]
     if (text === undefined) return null

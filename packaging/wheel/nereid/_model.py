@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
-from typing import Any, Callable, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Optional, Sequence, Tuple
 
+from nereid._repository import config_text
 from nereid._signature import Signature, Tensor, signature_of
 
 #: The name under which a file that was started as a script is imported, so that `if __name__ == "__main__":` is false.
@@ -57,20 +57,15 @@ class Model:
         return f"<nereid.Model {self.name}({tensors(self.signature.inputs)}) -> {tensors(self.signature.outputs)}>"
 
     def configuration(self, inline: bool) -> str:
-        """The text of config.pbtxt. It is complete, so that the server starts no process to ask for it."""
-        parts = [f"name: {_quoted(self.name)}", 'backend: "python"', f"max_batch_size: {self.batch or 0}"]
-        for field, tensors in (("input", self.signature.inputs), ("output", self.signature.outputs)):
-            for t in tensors:
-                optional = " optional: true" if t.optional else ""
-                parts.append(f"{field} [{{ name: {_quoted(t.name)} data_type: {t.data_type} dims: {list(t.shape)}{optional} }}]")
+        """The text of config.pbtxt."""
+        more = []
         if self.batch is not None and not _has(self.config, "dynamic_batching"):
-            parts.append("dynamic_batching { }")
+            more.append("dynamic_batching { }")
         if not _has(self.config, "instance_group"):
-            parts.append(f"instance_group [{{ count: {self.instances} kind: KIND_CPU }}]")
+            more.append(f"instance_group [{{ count: {self.instances} kind: KIND_CPU }}]")
         if self.signature.streams:
-            parts.append("model_transaction_policy { decoupled: true }")
-        parts.append(f'parameters {{ key: "nereid.function" value {{ string_value: "{"inline" if inline else "process"}" }} }}')
-        return "\n".join([*parts, self.config, ""])
+            more.append("model_transaction_policy { decoupled: true }")
+        return config_text(self.name, self.batch or 0, self.signature.inputs, self.signature.outputs, inline, [*more, self.config])
 
     def place(self) -> Optional[dict]:
         """Where another process finds the function: file, module or null, and name; None if it cannot be found."""
@@ -105,10 +100,6 @@ def model(function: Optional[Callable[..., Any]] = None, **options: Any) -> Any:
 
 def as_model(what: Any) -> Model:
     return what if isinstance(what, Model) else Model(what)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text)
 
 
 def _has(config: str, field: str) -> bool:

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import Any, Callable, Iterator, List, Mapping, Sequence, Union
+from typing import Any, Callable, Iterator, List, Mapping, Protocol, Sequence, Union
 
 from nereid._command import command, environment
 
@@ -51,6 +51,13 @@ _LOG_BYTES_MAX = 1 << 20
 _DIRECTORY_BYTES_MAX = 80
 
 
+class Models(Protocol):
+    """Models that a server is started for."""
+
+    def write(self, directory: str) -> Any:
+        """Writes their repository; returns the `Inline` that runs those of this process, or None."""
+
+
 class ServerError(RuntimeError):
     """The server failed to start, or ended by itself while it was used. The message has the errors of its log, then its last lines."""
 
@@ -73,7 +80,7 @@ class Server:
         variables: Mapping[str, str],
         flags: Mapping[str, Flag],
         start_timeout_s: float,
-        functions: Functions | None = None,
+        models: Models | None = None,
     ) -> None:
         self._flags = flags
         self._inline = None
@@ -86,9 +93,9 @@ class Server:
         try:
             notify = os.path.join(self._directory, "notify")
             self._notify.bind(notify)
-            if functions is not None:
+            if models is not None:
                 repository = os.path.join(self._directory, "models")
-                self._inline = functions.write(repository)
+                self._inline = models.write(repository)
                 words = [*words, f"--model-repository={repository}"]
                 if self._inline is not None:
                     variables = {**variables, **self._inline.environment()}
@@ -241,7 +248,6 @@ class Functions:
                     raise ValueError(f"'{one.name}' is in no file that another process could import, as in a notebook: leave out inline=False")
 
     def write(self, directory: str) -> Any:
-        """Writes the repository; returns what runs the functions of this process, or None."""
         from nereid import _repository
 
         _repository.write(directory, self.models, self.inline)

@@ -19,14 +19,6 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-try:  # Python 3.9 and 3.10 have no `typing.is_typeddict` for all of its forms.
-    from typing import is_typeddict as _is_typeddict
-except ImportError:
-
-    def _is_typeddict(hint: Any) -> bool:
-        return isinstance(hint, type) and issubclass(hint, dict) and hasattr(hint, "__total__")
-
-
 DATA_TYPES: Mapping[np.dtype, str] = {
     np.dtype(kind): f"TYPE_{name}"
     for kind, name in {
@@ -143,7 +135,7 @@ def _outputs(hint: Any, name: str, batch: Optional[int]) -> Sequence[Tensor]:
     where = f"the result of '{name}'"
     if hint is None or hint is type(None):
         raise TypeError(f"{where} has no type hint: write -> NDArray[np.float32], or give outputs=[...]")
-    if _is_typeddict(hint):
+    if isinstance(hint, type) and issubclass(hint, dict) and hasattr(hint, "__total__"):  # a TypedDict
         return [_tensor(key, one, f"'{key}' of {where}", batch) for key, one in typing.get_type_hints(hint, include_extras=True).items()]
     several = typing.get_args(hint) if typing.get_origin(hint) is tuple else (hint,)
     return [_tensor(f"OUTPUT{i}", one, where, batch) for i, one in enumerate(several)]

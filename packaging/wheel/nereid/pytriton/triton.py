@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from nereid._command import command, environment
 from nereid._inline import Inline
+from nereid._repository import INLINE_CODE, config_text, write_model
 from nereid._runner import _Base
 from nereid._server import Server, _arguments
 from nereid._signature import Tensor as Spec
@@ -49,7 +49,7 @@ class Triton:
         config: Optional[ModelConfig] = None,
         strict: bool = False,
     ) -> None:
-        """`infer_func`: of a list, each function is an instance. Results are compared with `outputs` always, so `strict` changes nothing."""
+        """`infer_func`: of a list, each function is an instance. Names and types of results are always compared with `outputs`, shapes never, so `strict` changes nothing."""
         if self.server is not None:
             raise RuntimeError(f"'{model_name}' is bound after run(); bind it before")
         if model_name in self._texts:
@@ -62,7 +62,7 @@ class Triton:
 
     def run(self) -> None:
         if self.server is None:
-            self.server = Server([*command(), *_arguments(self._flags)], environment(), self._flags, 300.0, self)  # type: ignore[arg-type]
+            self.server = Server([*command(), *_arguments(self._flags)], environment(), self._flags, 300.0, self)
 
     def serve(self) -> None:
         self.run()
@@ -85,13 +85,9 @@ class Triton:
         self.stop()
 
     def write(self, directory: str) -> Inline:
-        """Called by `Server`: writes the repository."""
+        """As `nereid._server.Models`."""
         for name, text in self._texts.items():
-            os.makedirs(os.path.join(directory, name, "1"))
-            with open(os.path.join(directory, name, "config.pbtxt"), "w", encoding="utf-8") as file:
-                file.write(text)
-            with open(os.path.join(directory, name, "1", "model.py"), "w", encoding="utf-8") as file:
-                file.write('raise RuntimeError("this model runs in the process that started the server")\n')
+            write_model(directory, name, text, INLINE_CODE)
         return Inline(self._classes)
 
 
@@ -100,20 +96,14 @@ def _specs(tensors: Sequence[Tensor], prefix: str) -> List[Spec]:
 
 
 def _text(name: str, inputs: List[Spec], outputs: List[Spec], config: ModelConfig, count: int) -> str:
-    parts = [f"name: {json.dumps(name)}", 'backend: "python"', f"max_batch_size: {config.max_batch_size if config.batching else 0}"]
-    for field, specs in (("input", inputs), ("output", outputs)):
-        for s in specs:
-            optional = " optional: true" if s.optional else ""
-            parts.append(f"{field} [{{ name: {json.dumps(s.name)} data_type: {s.data_type} dims: {list(s.shape)}{optional} }}]")
+    more = [f"instance_group [{{ count: {count} kind: KIND_CPU }}]"]
     if config.batching:
         b = config.batcher
-        parts.append(
+        more.append(
             f"dynamic_batching {{ max_queue_delay_microseconds: {b.max_queue_delay_microseconds} "
             f"preferred_batch_size: {list(b.preferred_batch_size or [])} preserve_ordering: {str(b.preserve_ordering).lower()} }}"
         )
-    parts.append(f"instance_group [{{ count: {count} kind: KIND_CPU }}]")
-    parts.append('parameters { key: "nereid.function" value { string_value: "inline" } }')
-    return "\n".join([*parts, ""])
+    return config_text(name, config.max_batch_size if config.batching else 0, inputs, outputs, True, more)
 
 
 def _class(name: str, functions: List[Callable[..., Any]], outputs: List[Spec]) -> type:
