@@ -82,6 +82,27 @@ HTTP_BODY = {
     "deflate": body(9, zlib.compress(text(JSON_BODY))),
 }
 
+# --- files: bit 0 batching, bit 1 BYTES only, bit 2 binary; then the content type, a line end and the body
+
+
+def form(mode, *fields, end=b"--b--\r\n"):
+    parts = [b"--b\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + contents + b"\r\n" for head, contents in fields]
+    return bytes([mode]) + b"multipart/form-data; boundary=b\n" + b"".join(parts) + end
+
+
+FILES = {
+    "jpeg": b"\x02image/jpeg\n\xff\xd8\xff\xe0",
+    "octets": b"\x07application/octet-stream\nabc",
+    "text": b"\x03text/plain; charset=utf-8\n \xc3\xa4",
+    "json": b"\x02text/plain\n {}",
+    "two_files": form(3, (b'name="I13"; filename="a.jpg"\r\nContent-Type: image/jpeg', b"ab"), (b'name="I13"; filename="b%22.jpg"', b"")),
+    "fields": form(1, (b'name="x"; filename=a', b"\r\n--bb"), (b"name=I11", b"[1.5, 2]"), (b'name="I2"; filename="r"', b"\x00\xff"), (b'name="id"', b"7"),
+                   (b'name="priority"', b"1"), (b'name="t\\"x"', b"0.5"), (b'name="binary_data_output"', b"true")),
+    "empty": form(2),
+    "unended": form(2, (b'name="I13"', b"a"), end=b""),
+    "quoted": b'\x02multipart/form-data; charset="a;b"; boundary="a b"\npre\r\n--a b \t\r\n\r\n\r\n--a b--',
+}
+
 # --- json: a datatype, then a document
 
 DATA = {
@@ -541,7 +562,7 @@ TEXT = {
     ),
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "files": FILES, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -50,6 +50,7 @@ export const GROUPS = [
     title: 'Call a server',
     pages: [
       ['docs/client.md', 'client.html'],
+      ['docs/files.md', 'files.html'],
       ['docs/descriptions.md', 'descriptions.html', 'Descriptions'],
       ['docs/typescript.md', 'typescript.html'],
       ['docs/embed.md', 'embed.html'],

@@ -12,6 +12,7 @@ mod cache_entry;
 mod cache_messages;
 mod certificate;
 mod elf;
+mod files;
 mod forest;
 mod grpc;
 mod http2;
@@ -38,6 +39,7 @@ pub use cache_entry::cache_entry;
 pub use cache_messages::cache_messages;
 pub use certificate::certificate;
 pub use elf::elf;
+pub use files::files;
 pub use forest::{trees_binary, trees_json, trees_lightgbm, trees_treelite, trees_ubjson};
 pub use grpc::grpc;
 pub use http_body::http_body;
@@ -125,9 +127,10 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 28] = [
+pub const TARGETS: [(&str, Target); 29] = [
     ("http_head", http_head),
     ("http_body", http_body),
+    ("files", files),
     ("json", json),
     ("text_forms", text_forms),
     ("grpc", grpc),

@@ -33,12 +33,13 @@ pub fn parse_generate(body: &Bytes, signature: &Signature, limits: &Limits) -> R
     if let Some(id) = document.get("id") {
         request.id = request_id(id, body)?;
     }
-    let mut mapping = Mapping { body, signature, limits, used: 0, keys: NameSet::new(), request };
+    let mut mapping = Mapping { request, ..Mapping::new(body, signature, limits) };
     mapping.members(document, true)?;
     Ok(mapping.request)
 }
 
-struct Mapping<'a> {
+/// Members of a flat object, or fields of a form, on their way to a request.
+pub(crate) struct Mapping<'a> {
     body: &'a Bytes,
     signature: &'a Signature,
     limits: &'a Limits,
@@ -46,7 +47,13 @@ struct Mapping<'a> {
     used: usize,
     /// Keys of the parameters so far.
     keys: NameSet<Bytes>,
-    request: InferRequest,
+    pub request: InferRequest,
+}
+
+impl<'a> Mapping<'a> {
+    pub fn new(body: &'a Bytes, signature: &'a Signature, limits: &'a Limits) -> Self {
+        Self { body, signature, limits, used: 0, keys: NameSet::new(), request: InferRequest::default() }
+    }
 }
 
 impl Mapping<'_> {
@@ -80,7 +87,11 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    fn tensor(&mut self, spec: &InputSpec, value: Value<'_>) -> Result<()> {
+    /// Adds an input with the values of a JSON array, or with one value.
+    ///
+    /// # Errors
+    /// P 1.13: too many bytes, values of another type, no shape for their number, an input given twice.
+    pub fn tensor(&mut self, spec: &InputSpec, value: Value<'_>) -> Result<()> {
         let name = &spec.name;
         // Only the outer array counts: nested arrays do not match the shape made from it.
         let count = if value.is_array() { value.elements()?.count() } else { 1 };
@@ -112,9 +123,14 @@ impl Mapping<'_> {
                 read_tensor(value, spec.datatype, count)?
             }
         };
-        let data = Data::Bytes(data.into());
-        self.request.inputs.push(InputTensor { name: name.clone(), datatype: Some(spec.datatype), shape, data });
+        self.push(spec, shape, Data::Bytes(data.into()));
         Ok(())
+    }
+
+    /// Adds an input that the request does not have.
+    pub fn push(&mut self, spec: &InputSpec, shape: Shape, data: Data) {
+        let (name, datatype) = (spec.name.clone(), Some(spec.datatype));
+        self.request.inputs.push(InputTensor { name, datatype, shape, data });
     }
 
     /// Adds to the error of a value what to write for a model that takes settings as text.

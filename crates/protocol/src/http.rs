@@ -19,7 +19,8 @@ pub(crate) use input::reject_half;
 pub use length::{parse_content_length, parse_header_length};
 pub use metadata::{model_metadata_json, server_metadata_json};
 pub use parse::{parse_infer, parse_infer_apart};
-pub(crate) use parse::{push_parameter, request_id};
+pub(crate) use parse::{push_parameter, read_parameter, request_id};
+pub(crate) use raw::raw_shape;
 
 use tensor::{Error, Result};
 

@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod classify;
+pub mod files;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod generate;

@@ -169,6 +169,13 @@ const QUERIES: Readonly<Record<string, string[]>> = {
 const json = (schema: string): Schema => ({ 'application/json': { schema: ref(schema) } })
 const FILE: Schema = { type: 'string', format: 'binary', description: 'JSON, followed by the bytes of the tensors.' }
 const BINARY: Schema = { 'application/octet-stream': { schema: FILE } }
+/** Files instead of JSON, for every model. */
+const FILES: Schema = {
+  'multipart/form-data': {
+    schema: { type: 'object', description: 'Files and values by the names of inputs, and parameters.' },
+  },
+  'image/*': { schema: { type: 'string', format: 'binary', description: 'The only input of BYTES.' } },
+}
 const HTML: Schema = { 'text/html': { schema: { type: 'string' } } }
 const LENGTH: Schema = {
   description: 'Number of bytes of the JSON before the binary tensors.',
@@ -195,7 +202,7 @@ function operation(
       : { ...(response === undefined ? {} : json(response)), ...page, ...binary }
   const body = (schema: string): Schema => ({
     required: form !== 'optional-body',
-    content: { ...json(schema), ...binary },
+    content: { ...json(schema), ...binary, ...(/^(?:Infer|Generate)Request$/.test(schema) ? FILES : {}) },
   })
   const failed = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
   const isOfText = response !== undefined && response in TEXT_SCHEMAS

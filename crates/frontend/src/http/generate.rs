@@ -1,7 +1,7 @@
 //! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object, or server-sent events, out.
 
 use super::events::{Event, EventEncoder, Events};
-use super::inference::reject_draining;
+use super::inference::{media, reject_draining};
 use super::reply::{EVENTS, JSON, Reply};
 use super::request::RequestHead;
 use crate::answers::Inbox;
@@ -15,7 +15,9 @@ use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Kind};
+use protocol::files::parse_files;
 use protocol::generate::{WRONG_RESPONSE_COUNT, encode_generate, parse_generate};
+use protocol::http::Limits;
 use protocol::{InferRequest, InferResponse};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -96,10 +98,15 @@ async fn read<'e>(exchange: &'e HttpExchange<'_>, body: &Bytes) -> Result<(&'e A
     }
     exchange.accept(version);
     check_encoding(exchange.head)?;
+    let media = media(exchange.head, None, body)?;
+    let parse = move |body: &Bytes, model: &ModelVersion, limits: &Limits| match &media {
+        None => parse_generate(body, &model.signature, limits),
+        Some(media) => parse_files(body, media, false, &model.signature, limits),
+    };
     let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
         let (text, limits, model) = (body.clone(), context.limits, version.clone());
         let parse = move |_: &CancelFlag<'_>| {
-            let mut request = parse_generate(&text, &model.signature, &limits)?;
+            let mut request = parse(&text, &model, &limits)?;
             inference::dispose_offloaded(&mut request);
             Ok::<_, Error>(Box::new(request))
         };
@@ -110,7 +117,7 @@ async fn read<'e>(exchange: &'e HttpExchange<'_>, body: &Bytes) -> Result<(&'e A
             Ok(request)
         })
     } else {
-        parse_generate(body, &version.signature, &context.limits).map(Box::new)
+        parse(body, version, &context.limits).map(Box::new)
     };
     let mut request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
     exchange.follow(&mut request);

@@ -14,13 +14,14 @@ use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::Kind;
+use protocol::files::{Media, parse_files};
 use protocol::http::{HeadCache, parse_header_length, parse_infer, parse_infer_apart};
 use protocol::{InferRequest, InferResponse, Parameter};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tensor::{Data, Error, Name, RegionRef, Result};
+use tensor::{Data, DataType, Error, Name, RegionRef, Result};
 
 /// zlib level of responses: most of the gain for a fraction of the time.
 const COMPRESSION_LEVEL: u32 = 1;
@@ -50,7 +51,7 @@ pub async fn infer(exchange: &HttpExchange<'_>, body: RequestBody) -> Reply {
         Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(exchange, version, body, true)).await,
         Err(reply) => return *reply,
     };
-    if body.len() > JSON_BYTES_ON_REACTOR_MAX && json_length(head, &body) > JSON_BYTES_ON_REACTOR_MAX {
+    if body.len() > JSON_BYTES_ON_REACTOR_MAX && is_long_to_read(version, head, &body) {
         return Box::pin(infer_large(exchange, version, body, false)).await;
     }
     // One expression, so that the request is not kept across the wait.
@@ -100,16 +101,21 @@ async fn infer_large(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, b
     };
     let parsed = async {
         let header_length = header_length(head, &body)?;
+        let media = media(head, header_length, &body)?;
+        let wants_binary = head.accepts(OCTETS.as_bytes());
         let (engine, limits, model) = (context.engine.clone(), context.limits, version.clone());
-        let is_sampled = exchange.with.record.is_sampled();
+        let is_sampled = exchange.with.record.is_sampled() && media.is_none();
+        let bytes = if media.is_some() { body.len() } else { header_length.unwrap_or(usize::MAX) };
         let parse = move |_: &CancelFlag<'_>| -> Result<_, (Error, bool)> {
-            let parsed = parse_infer(&body, header_length, &model.signature, &*engine, &limits);
+            let parsed = match &media {
+                None => parse_infer(&body, header_length, &model.signature, &*engine, &limits),
+                Some(media) => parse_files(&body, media, wants_binary, &model.signature, &limits),
+            };
             let mut request =
                 parsed.map_err(|error| (error, is_sampled && record::is_no_json(json_of(&body, header_length))))?;
             inference::dispose_offloaded(&mut request);
             Ok(Box::new(request))
         };
-        let bytes = header_length.unwrap_or(usize::MAX);
         let (parsed, charge) = offload::run_charged(&exchange.with.account, Kind::Unpacked, bytes, parse).await?;
         match parsed {
             Ok(mut request) => {
@@ -149,9 +155,15 @@ async fn finish(exchange: &HttpExchange<'_>, version: &Arc<ModelVersion>, starte
     }
 }
 
-/// Bytes of JSON in a body; 0 if the head has a wrong length, which a later check rejects.
-fn json_length(head: &RequestHead, body: &Bytes) -> usize {
-    header_length(head, body).map_or(0, |length| length.unwrap_or(body.len()))
+/// Whether a large body has much JSON, files or one string, which is copied behind its length. A wrong length in the
+/// head is rejected by a later check.
+fn is_long_to_read(version: &ModelVersion, head: &RequestHead, body: &Bytes) -> bool {
+    match header_length(head, body) {
+        Ok(None) => true,
+        Ok(Some(0)) => version.signature.inputs.iter().any(|input| input.datatype == DataType::Bytes),
+        Ok(Some(json)) => json > JSON_BYTES_ON_REACTOR_MAX,
+        Err(_) => false,
+    }
 }
 
 /// The part of a body that should be JSON.
@@ -164,6 +176,12 @@ fn header_length(head: &RequestHead, body: &Bytes) -> Result<Option<usize>> {
         None => Ok(None),
         Some(value) => parse_header_length(value, body.len()).map(Some),
     }
+}
+
+/// How a body without a header length has files instead of JSON.
+#[inline]
+pub fn media(head: &RequestHead, header_length: Option<usize>, body: &[u8]) -> Result<Option<Media>> {
+    if header_length.is_some() { Ok(None) } else { Media::of(body, || head.headers.get("content-type")) }
 }
 
 /// A reply that another thread makes.
@@ -261,13 +279,20 @@ fn parse(
     let HttpExchange { context, head, .. } = exchange;
     let header_length = header_length(head, &body)?;
     let (signature, regions, limits) = (&version.signature, &*context.engine, &context.limits);
-    let parsed = match tail {
-        None => HEADS.with_borrow_mut(|heads| heads.parse_infer(&body, header_length, signature, regions, limits)),
-        Some(tail) => parse_infer_apart(&body, tail, signature, regions, limits).map(Box::new),
+    let media = media(head, header_length, &body)?;
+    let parsed = match (tail, &media) {
+        (None, Some(media)) => {
+            parse_files(&body, media, head.accepts(OCTETS.as_bytes()), signature, limits).map(Box::new)
+        }
+        (None, None) => {
+            HEADS.with_borrow_mut(|heads| heads.parse_infer(&body, header_length, signature, regions, limits))
+        }
+        (Some(tail), _) => parse_infer_apart(&body, tail, signature, regions, limits).map(Box::new),
     };
     if parsed.is_err() {
         let record = &exchange.with.record;
-        record.refused(record.is_sampled() && record::is_no_json(json_of(&body, header_length)));
+        let is_json = media.is_none();
+        record.refused(is_json && record.is_sampled() && record::is_no_json(json_of(&body, header_length)));
     }
     let mut request = parsed?;
     forward(exchange, &mut request)?;

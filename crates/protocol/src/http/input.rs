@@ -3,8 +3,11 @@
 use super::Limits;
 use crate::infer::Regions;
 use crate::json::{Cursor, SyntaxError, Value, fill, read_bytes_tensor, read_tensor, skip_array};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use tensor::{Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
+use tensor::strings::{self, Strings};
+use tensor::{Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, allowance, element_count};
 
 /// Members of one element of `inputs` after the scan of the document.
 #[derive(Default)]
@@ -95,7 +98,7 @@ impl<'a> InputScan<'a> {
         (count > 0 && bytes <= limits.input_bytes_max).then_some((datatype, count))
     }
 
-    fn parameter(&self, key: &str) -> Option<Value<'a>> {
+    pub fn parameter(&self, key: &str) -> Option<Value<'a>> {
         self.parameters?.get(key)
     }
 
@@ -207,6 +210,31 @@ pub(super) fn json_data(
     check_size(bytes)?;
     let raw = filled.map_or_else(|| read_tensor(data, datatype, bytes / size).map(Bytes::from), Ok)?;
     Ok(raw.into())
+}
+
+/// Parameter of an input whose elements in JSON are encoded, with the name of JSON Schema's keyword. Not in Triton,
+/// which ignores it.
+pub(super) const CONTENT_ENCODING: &str = "content_encoding";
+
+/// Decodes the elements of a BYTES input that came as base64 in JSON.
+pub(super) fn decode(name: &str, datatype: Option<DataType>, encoding: Value<'_>, data: &Data) -> Result<Data> {
+    let text = encoding.as_string().map_err(unable(CONTENT_ENCODING))?;
+    if text != "base64" || datatype != Some(DataType::Bytes) {
+        return Err(Error::invalid(format!(
+            "'{CONTENT_ENCODING}' of input '{name}' must be 'base64', for datatype BYTES; got '{text}' for {}",
+            datatype.map_or("<invalid>", DataType::name)
+        )));
+    }
+    let raw = data.to_bytes()?;
+    let mut out = Vec::new();
+    allowance::grow_by(&mut out, raw.len())?;
+    for (i, element) in Strings::new(&raw).map_while(|element| element.ok()).enumerate() {
+        let decoded = STANDARD.decode(element).map_err(|why| {
+            Error::invalid(format!("element {i} of input '{name}' is not base64 as '{CONTENT_ENCODING}' says: {why}"))
+        })?;
+        strings::push(&mut out, &decoded);
+    }
+    Ok(Data::Bytes(out.into()))
 }
 
 /// Rejects FP16 and BF16, which have no JSON form.

@@ -4,7 +4,7 @@
 //! anywhere wins; then id, parameters, inputs, remaining bytes and outputs are checked in the order of P 1.12.2. Binary
 //! inputs and strings without escapes are slices of the body.
 
-use super::input::{ContentsSource, InputScan, json_data, region_of, shape_of, unable};
+use super::input::{CONTENT_ENCODING, ContentsSource, InputScan, decode, json_data, region_of, shape_of, unable};
 use super::{CORRELATION_ID_BYTES_MAX, Limits, RESERVED, plain, raw};
 use crate::check::{NameSet, duplicate_input, duplicate_output};
 use crate::infer::{CorrelationId, InferRequest, InputTensor, OutputForm, Parameter, Regions, RequestedOutput};
@@ -209,22 +209,28 @@ fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, context: &
         if !seen.insert(key.bytes().clone()) {
             continue;
         }
-        match &*key {
-            "sequence_id" => request.sequence.id = correlation_id(value, body)?,
-            "sequence_start" => request.sequence.start = value.as_bool().map_err(unable("sequence_start"))?,
-            "sequence_end" => request.sequence.end = value.as_bool().map_err(unable("sequence_end"))?,
-            "priority" => request.priority = value.as_u64().map_err(unable("priority"))?,
-            "timeout" => request.timeout_us = value.as_u64().map_err(unable("timeout"))?,
-            "binary_data_output" => {
-                request.default_form.binary = value.as_bool().map_err(unable("binary_data_output"))?;
-            }
-            _ if key.starts_with(RESERVED) => {
-                return Err(Error::invalid(
-                    "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.",
-                ));
-            }
-            _ => push_parameter(&mut request.parameters, key, value, body)?,
+        read_parameter(key, value, request, body)?;
+    }
+    Ok(())
+}
+
+/// Sets a parameter of a request: one that the protocol names, or a custom one (P 1.12.5).
+pub(crate) fn read_parameter(key: Name, value: Value<'_>, request: &mut InferRequest, body: &Bytes) -> Result<()> {
+    match &*key {
+        "sequence_id" => request.sequence.id = correlation_id(value, body)?,
+        "sequence_start" => request.sequence.start = value.as_bool().map_err(unable("sequence_start"))?,
+        "sequence_end" => request.sequence.end = value.as_bool().map_err(unable("sequence_end"))?,
+        "priority" => request.priority = value.as_u64().map_err(unable("priority"))?,
+        "timeout" => request.timeout_us = value.as_u64().map_err(unable("timeout"))?,
+        "binary_data_output" => {
+            request.default_form.binary = value.as_bool().map_err(unable("binary_data_output"))?;
         }
+        _ if key.starts_with(RESERVED) => {
+            return Err(Error::invalid(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.",
+            ));
+        }
+        _ => push_parameter(&mut request.parameters, key, value, body)?,
     }
     Ok(())
 }
@@ -293,7 +299,11 @@ fn read_inputs(
         }
         let data = match source {
             ContentsSource::Json(data) => {
-                json_data(&name, datatype, &shape, data, input.filled.take(), context.limits)?
+                let data = json_data(&name, datatype, &shape, data, input.filled.take(), context.limits)?;
+                match input.parameter(CONTENT_ENCODING) {
+                    None => data,
+                    Some(encoding) => decode(&name, datatype, encoding, &data)?,
+                }
             }
             ContentsSource::Binary(size) => {
                 let size = size.as_u64().map_err(unable("binary_data_size"))?;

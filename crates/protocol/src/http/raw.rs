@@ -3,10 +3,10 @@
 use super::Limits;
 use crate::check::IdPrefix;
 use crate::infer::{InferRequest, InputTensor, OutputForm};
-use crate::signature::Signature;
+use crate::signature::{InputSpec, Signature};
 use bytes::Bytes;
 use smallvec::smallvec;
-use tensor::{DataType, Error, Result, Shape, element_count, strings};
+use tensor::{DataType, Error, Result, Shape, allowance, element_count, strings};
 
 /// Makes the request. It has no id, so errors print `<id_unknown>`.
 pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Result<InferRequest> {
@@ -38,29 +38,13 @@ pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Resu
             }
             shape.push(1);
             // The only copy of a body, because the length must precede the string.
-            let mut raw = Vec::with_capacity(body.len() + 4);
+            let mut raw = Vec::new();
+            allowance::grow_by(&mut raw, body.len() + 4)?;
             strings::push(&mut raw, &body);
             Bytes::from(raw)
         }
-        Some(size) => {
-            if spec.dims.iter().filter(|&&d| d == -1).count() > 1 {
-                return Err(Error::invalid(format!(
-                    "{prefix}The shape of the raw input '{}' can not be deduced because there are more than one \
-                     variable-sized dimension",
-                    spec.name
-                )));
-            }
-            let fixed: Shape = spec.dims.iter().copied().filter(|&d| d != -1).collect();
-            let row =
-                element_count(&fixed).and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX).saturating_mul(size);
-            let variable = body.len().checked_div(row).unwrap_or(0);
-            shape.extend(spec.dims.iter().map(|&d| if d == -1 { variable as i64 } else { d }));
-            let has_variable = fixed.len() < spec.dims.len();
-            let expected = if has_variable { row.saturating_mul(variable) } else { row };
-            if expected != body.len() {
-                // In the reference the tensor has no name yet at this check.
-                return Err(signature.byte_size_error(&prefix, "raw_input", expected as u64, body.len()));
-            }
+        Some(_) => {
+            shape = raw_shape(signature, spec, body.len())?;
             body
         }
     };
@@ -75,6 +59,34 @@ pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Resu
         default_form: OutputForm { binary: true, classification: 0, anywhere: false },
         ..InferRequest::default()
     })
+}
+
+/// The shape of an input that is not BYTES, with a batch dimension of 1, from the bytes of its contents.
+///
+/// # Errors
+/// INVALID_ARG: more than one variable dimension, or bytes that fill no shape.
+pub(crate) fn raw_shape(signature: &Signature, spec: &InputSpec, bytes: usize) -> Result<Shape> {
+    let prefix = IdPrefix("");
+    let size = spec.datatype.byte_size().unwrap_or(1);
+    let mut shape: Shape = if signature.batches() { smallvec![1] } else { Shape::new() };
+    if spec.dims.iter().filter(|&&d| d == -1).count() > 1 {
+        return Err(Error::invalid(format!(
+            "{prefix}The shape of the raw input '{}' can not be deduced because there are more than one \
+             variable-sized dimension",
+            spec.name
+        )));
+    }
+    let fixed: Shape = spec.dims.iter().copied().filter(|&d| d != -1).collect();
+    let row = element_count(&fixed).and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX).saturating_mul(size);
+    let variable = bytes.checked_div(row).unwrap_or(0);
+    shape.extend(spec.dims.iter().map(|&d| if d == -1 { variable as i64 } else { d }));
+    let has_variable = fixed.len() < spec.dims.len();
+    let expected = if has_variable { row.saturating_mul(variable) } else { row };
+    if expected != bytes {
+        // In the reference the tensor has no name yet at this check.
+        return Err(signature.byte_size_error(&prefix, "raw_input", expected as u64, bytes));
+    }
+    Ok(shape)
 }
 
 #[cfg(test)]
