@@ -19,6 +19,7 @@ import {
   TRACE_UPDATE,
 } from './check.js'
 import { ClientError, invalid } from './errors.js'
+import { readFiles, type ReadFile } from './files.js'
 import { entriesOf, isComplete, prepare, type Input } from './inputs.js'
 import { Metadata } from './metadata.js'
 import { Retries } from './retry.js'
@@ -86,6 +87,7 @@ export interface CudaRegistration {
  */
 export class Client<M = AnyModels> {
   readonly #wire: Wire
+  readonly #readFile: ReadFile | null
   readonly #options: ConnectOptions
   readonly #retries: Retries | null
   readonly #metadata: Metadata | null
@@ -99,8 +101,9 @@ export class Client<M = AnyModels> {
   readonly models: TypedModels<M> = modelsOf<M>(this as unknown as Client)
 
   /** Called by `connect`. */
-  constructor(wire: Wire, options: ConnectOptions) {
+  constructor(wire: Wire, options: ConnectOptions, readFile: ReadFile | null = null) {
     this.#wire = wire
+    this.#readFile = readFile
     this.#options = options
     this.#retries = options.retry === false ? null : new Retries(options.retry)
     this.#metadata =
@@ -353,7 +356,8 @@ export class Client<M = AnyModels> {
 
   /** A reloaded model may have other inputs than the cached ones. */
   async #inputs(call: Call, model: string, version: string, inputs: Inputs): Promise<Input[]> {
-    const entries = entriesOf(inputs)
+    const read = readFiles(entriesOf(inputs), this.#readFile)
+    const entries = read instanceof Promise ? await read : read
     if (this.#metadata === null) return prepare(model, entries, null)
     const { metadata, isFresh } =
       this.#metadata.known(model, version) ?? (await this.#metadata.ask(call, model, version, isComplete(entries)))

@@ -4,6 +4,7 @@ import { encodeText } from './bytes.js'
 import { CONNECT, RETRY, TLS, checkMembers } from './check.js'
 import { Client } from './client.js'
 import { invalid } from './errors.js'
+import type { ReadFile } from './files.js'
 import { checkHeaders } from './headers.js'
 import type { Transport } from './http/transport.js'
 import { HttpWire } from './http/wire.js'
@@ -13,6 +14,7 @@ import type { Wire } from './wire.js'
 export interface Platform {
   http(url: URL, options: ConnectOptions): Transport
   grpc(url: URL, options: ConnectOptions, headers: Readonly<Record<string, string>>): Wire
+  readonly readFile: ReadFile | null
 }
 
 const SCHEMES = ['http:', 'https:', 'grpc:', 'grpcs:']
@@ -23,10 +25,13 @@ export function connectBy<M>(platform: Platform, address: string | URL, options:
   if (options.tls !== undefined) checkMembers('tls', options.tls, TLS)
   if (options.retry !== undefined && options.retry !== false) checkMembers('retry', options.retry, RETRY)
   const headers = headersOf(url, options)
-  if (url.protocol.startsWith('grpc')) return new Client<M>(platform.grpc(url, options, headers), options)
+  if (url.protocol.startsWith('grpc')) {
+    return new Client<M>(platform.grpc(url, options, headers), options, platform.readFile)
+  }
   return new Client<M>(
     new HttpWire(url, platform.http(url, options), { headers, acceptCompressed: options.acceptCompressed === true }),
     options,
+    platform.readFile,
   )
 }
 

@@ -28,6 +28,7 @@ export function connect<M = AnyModels>(url: string | URL, options: ConnectOption
   return connectBy<M>(
     {
       http: (url, options) => new FetchTransport(url, options),
+      readFile: null,
       grpc() {
         throw new ClientError('UNSUPPORTED', 'gRPC needs Node: take the HTTP port of the server (http://HOST:8000)')
       },

@@ -7,6 +7,7 @@
 import { check, checkMembers, NAME, OBJECT, REGION, wrong } from './check.js'
 import { bytesOf, classOf, datatypeOf, isDatatype, sizeOf, type Datatype } from './datatypes.js'
 import { invalid } from './errors.js'
+import { isFile } from './files.js'
 import { fromList } from './lists.js'
 import { checkDims, checkShape, fillShape, shapeText } from './shapes.js'
 import type {
@@ -123,7 +124,7 @@ function inRegion(
 const isRegion = (input: TensorInput): input is RegionTensor => !isData(input) && 'parameters' in input
 
 function isData(input: TensorInput): input is TensorData {
-  return Array.isArray(input) || ArrayBuffer.isView(input) || input instanceof ArrayBuffer
+  return Array.isArray(input) || isFile(input) || ArrayBuffer.isView(input) || input instanceof ArrayBuffer
 }
 
 const wrongType = (model: string, name: string, given: string, { datatype, shape }: TensorMetadata) =>

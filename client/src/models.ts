@@ -6,6 +6,7 @@
 import type { Arrays, Datatype } from './datatypes.js'
 import type { InferResult, Tensor } from './tensor.js'
 import type {
+  FileSource,
   InferOptions,
   Inputs,
   ModelMetadata,
@@ -24,11 +25,15 @@ interface Elements {
 }
 type ElementOf<D extends Datatype> = D extends keyof Elements ? Elements[D] : number
 
+/** Files, which are elements of BYTES. */
+type FilesOf<D extends Datatype> = D extends 'BYTES' ? FileSource | readonly FileSource[] : never
+
 /** An input of this datatype: data alone, or with a shape of this rank. */
 export type ModelInput<D extends Datatype, S extends readonly number[] = readonly number[]> =
   | Arrays[D]
   | readonly ElementOf<D>[]
-  | { data: Arrays[D] | readonly ElementOf<D>[] | ArrayBuffer; shape?: Readonly<S>; datatype?: D }
+  | FilesOf<D>
+  | { data: Arrays[D] | readonly ElementOf<D>[] | FilesOf<D> | ArrayBuffer; shape?: Readonly<S>; datatype?: D }
   | { parameters: RegionParameters; shape: Readonly<S>; datatype: D }
 
 /** A model in the form that `nereid gen ts` writes. */

@@ -1,5 +1,6 @@
 /** Entry for Node: Node's sockets instead of `fetch`, and gRPC. Its declarations are those of `index.ts`. */
 
+import { readFile } from 'node:fs/promises'
 import type { Client } from './client.js'
 import { connectBy } from './connect.js'
 import { GrpcWire } from './grpc/wire.js'
@@ -13,6 +14,7 @@ export function connect<M = AnyModels>(url: string | URL, options: ConnectOption
   return connectBy<M>(
     {
       http: (url, options) => new NodeTransport(url, options),
+      readFile,
       grpc: (url, options, headers) => new GrpcWire(url, options, headers),
     },
     url,

@@ -3,6 +3,9 @@
 import type { Datatype, TypedArray } from './datatypes.js'
 import type { RetryOptions } from './retry.js'
 
+/** Contents of a file, an element of BYTES: a `File` or `Blob`, or in Node a path. */
+export type FileSource = Blob | { readonly path: string }
+
 /** Elements. Typed arrays are sent unchanged; lists are converted, to a datatype that is given or the model's. */
 export type TensorData =
   | TypedArray
@@ -12,6 +15,8 @@ export type TensorData =
   | readonly boolean[]
   | readonly string[]
   | readonly Uint8Array[]
+  | FileSource
+  | readonly FileSource[]
 
 /** Data with a datatype or a shape. `ArrayBuffer` and `Uint8Array` may hold the bytes of any given datatype. */
 export interface TensorObject {

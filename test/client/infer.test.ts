@@ -1,6 +1,16 @@
 /** Inferences return their inputs, with every transport and datatype (P-50 to P-80 are the server's side). */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { ClientError, bfloat16, float16, type Datatype, type TensorData } from '../../client/src/index.js'
+import {
+  ClientError,
+  bfloat16,
+  float16,
+  type Datatype,
+  type TensorData,
+  type TensorInput,
+} from '../../client/src/index.js'
 import { WAYS, serving } from './transports.js'
 
 const { client } = serving()
@@ -42,6 +52,36 @@ describe.each(WAYS)('$name', (way) => {
     const output = result.output('OUTPUT0')
     expect(output.datatype).toBe(datatype)
     expect(Array.from(output.data as ArrayLike<unknown>)).toEqual(expected)
+  })
+
+  test('files are elements of BYTES: a Blob, a File, a path, a list of them', async () => {
+    const path = join(mkdtempSync(join(tmpdir(), 'nereid-file-')), 'a.bin')
+    writeFileSync(path, Uint8Array.of(0, 255, 128))
+    const blob = new Blob([Uint8Array.of(0, 255, 128)])
+    const file = new File(['hello'], 'a.txt', { type: 'text/plain' })
+    const ask = async (INPUT0: TensorInput) => (await client(way).infer('id_string', { INPUT0 })).output('OUTPUT0')
+    // A browser has no paths.
+    const place = way.name === 'fetch' ? blob : { path }
+    for (const input of [blob, { data: blob, shape: [1, 1] }, place, [place]]) {
+      const output = await ask(input)
+      expect([output.datatype, output.shape, output.as('BYTES')]).toEqual([
+        'BYTES',
+        [1, 1],
+        [Uint8Array.of(0, 255, 128)],
+      ])
+    }
+    const rows = await ask({ data: [file, place], shape: [2, 1] })
+    expect([rows.shape, rows.as('BYTES')]).toEqual([
+      [2, 1],
+      [new TextEncoder().encode('hello'), Uint8Array.of(0, 255, 128)],
+    ])
+    await expect(ask({ path: `${path}.absent` })).rejects.toThrow(
+      way.name === 'fetch' ? 'there are no paths in a browser' : `input 'INPUT0': cannot read '${path}.absent': ENOENT`,
+    )
+    await expect(client(way).infer('simple', { INPUT0: blob, INPUT1: sixteen })).rejects.toThrow(
+      "input 'INPUT0': BYTES was given, model 'simple' expects INT32 [-1,16]",
+    )
+    rmSync(path)
   })
 
   test('BYTES are strings or bytes', async () => {
