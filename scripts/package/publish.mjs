@@ -9,10 +9,12 @@ import { readFileSync, readdirSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { ask, capture, show } from '../lib/run.mjs'
+import { ask, show } from '../lib/run.mjs'
 import { SetupError, orExplain } from '../setup.mjs'
 
 export const OPTIONS = { 'dry-run': { type: 'boolean' } }
+
+const ANSWER_MS_MAX = 30_000
 
 /** The packages in a directory, in the order of their publication, and the names that `nereid` needs beside it. */
 function packagesIn(directory) {
@@ -34,12 +36,14 @@ function packagesIn(directory) {
 }
 
 /** The digest that the registry has of a version; null if it has no such version. */
-async function published({ name, version }) {
-  const { code, text } = await capture('npm', ['view', '--json', `${name}@${version}`, 'dist.integrity'], {
-    quiet: true,
-  })
-  if (code !== 0 && !text.includes('"E404"')) throw new SetupError(`npm view ${name}@${version}: ${text.trim()}`)
-  return /"(sha512-[^"]+)"/.exec(text)?.[1] ?? null
+async function published(registry, { name, version }) {
+  const url = new URL(encodeURIComponent(name), registry)
+  const response = await fetch(url, { signal: AbortSignal.timeout(ANSWER_MS_MAX) })
+  // Read in any case: an unread body keeps the process alive.
+  const text = await response.text()
+  if (response.status === 404) return null
+  if (!response.ok) throw new SetupError(`${url} answers with ${response.status}`)
+  return JSON.parse(text).versions[version]?.dist.integrity ?? null
 }
 
 async function main() {
@@ -49,11 +53,12 @@ async function main() {
   const isDry = values['dry-run'] === true
   const { ordered, missing } = packagesIn(directory)
   if (missing.length > 0 && !isDry) throw new SetupError(`${directory} has no package ${missing.join(', ')}`)
+  const registry = isDry ? null : ask('npm', ['config', 'get', 'registry'])
   for (const name of missing) process.stdout.write(`missing: ${name}\n`)
   for (const { path, manifest } of ordered) {
     const what = `${manifest.name}@${manifest.version}`
     if (!isDry) {
-      const there = await published(manifest)
+      const there = await published(registry, manifest)
       const here = `sha512-${createHash('sha512').update(readFileSync(path)).digest('base64')}`
       if (there !== null && there !== here)
         throw new SetupError(`the registry has ${what} with other bytes: ${there}, and not ${here}`)
