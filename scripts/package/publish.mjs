@@ -71,6 +71,7 @@ async function main() {
     const tag = manifest.version.includes('-') ? 'next' : 'latest'
     const args = ['publish', path, '--access', 'public', '--tag', tag, ...(isDry ? ['--dry-run'] : [])]
     if ((await show('npm', args)) !== 0) throw new SetupError(`npm publish of ${what} failed`)
+    process.stdout.write(`${isDry ? 'would be published' : 'published'}: ${what} as ${tag}\n`)
   }
 }
 

@@ -384,7 +384,7 @@ test('npm gets nereid last; a second run publishes what is missing, and refuses 
     const dry = await runScript(`${run.replace(/ packages$/, ' dry')} --dry-run`, directory, env)
     expect(dry.code, dry.output).toBe(0)
     expect(dry.output).toContain(`missing: ${PLATFORM}\nmissing: nereid-client\n`)
-    expect(dry.output).toContain('with tag latest and public access (dry-run)')
+    expect(dry.output).toContain(`would be published: nereid@${VERSION} as latest\n`)
     expect(order).toEqual([])
     const platform = join(packages, `${PLATFORM.replace('@', '').replace('/', '-')}-${VERSION}.tgz`)
     const bytes = readFileSync(platform)
