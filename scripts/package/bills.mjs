@@ -3,7 +3,7 @@
  * Writes the bills of materials of a release, in CycloneDX's JSON, for vulnerability scanners.
  *
  * `node scripts/package/bills.mjs DIR`: one beside each tarball and wheel in DIR, with the digest of that file; made of
- * the bills inside. `… bills.mjs --image=NAME:TAG` reads what inventory.mjs printed, and prints the bill of the image.
+ * the bills inside. `… bills.mjs --image=NAME:TAG` reads what inventory.mjs printed, prints the bill of that image.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs'

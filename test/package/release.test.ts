@@ -85,7 +85,7 @@ test('every action is a commit, with its version beside it, the same in each pla
   expect(pins.size).toBeGreaterThan(0)
 })
 
-test('a job may read the sources, one that publishes also what it publishes with, and none has a secret', () => {
+test('a job may read, one that publishes has what it needs, and none has a secret', () => {
   for (const { file, permissions, jobs, text } of WORKFLOWS) {
     expect(permissions, file).toEqual({})
     expect(text, file).not.toMatch(/secrets\b|continue-on-error|always\(\)|pull_request_target/)
@@ -116,7 +116,7 @@ test('nothing is published before every other job has passed, on both architectu
   expect(machines.map(({ machine }) => machine)).toEqual(['x64', 'arm64'])
 })
 
-test('each artefact that a job downloads was uploaded before it, and only bills of materials are not downloaded', () => {
+test('an artefact is uploaded before it is downloaded, and only bills stay', () => {
   const uploads = new Map<string, string>()
   for (const [job, { steps, strategy }] of JOBS) {
     for (const step of stepsOf({ steps }, 'actions/upload-artifact')) {
@@ -309,7 +309,7 @@ function checkReferences({ metadata, components, dependencies }: Bill): void {
   expect(components.filter((one) => !reached.has(one['bom-ref']))).toEqual([])
 }
 
-test('each package gets a bill of materials with its digest, and a wheel that of both packages in it', async () => {
+test('each package gets a bill with its digest, a wheel that of both packages in it', async () => {
   const directory = clone('bills')
   const packages = pack(directory)
   const { code, output } = await runScript(script(RELEASE, 'build', 'Bills of materials'), directory)
@@ -366,7 +366,7 @@ async function registry() {
   return { at, order, close: () => server.close() }
 }
 
-test('npm gets nereid last; a second run publishes what is missing, and refuses other bytes', async () => {
+test('npm gets nereid last; a second run adds what is missing, and refuses other bytes', async () => {
   const directory = clone('npm')
   const packages = pack(directory)
   const { at, order, close } = await registry()
@@ -425,14 +425,12 @@ test('the bill of an image names the packages of nereid, Debian and Python, and 
     writeFileSync(join(image, path), text)
   }
   write('etc/os-release', 'NAME="Debian"\nVERSION_ID="13"\nID=debian\n')
-  write(
-    'var/lib/dpkg/status.d/libc6',
-    'Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nSource: glibc (2.41-1)\nVersion: 2.41-12+deb13u1\n',
-  )
-  write(
-    'var/lib/dpkg/status',
-    'Package: tar\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1.35\nDescription: x\n Version: no\n\nPackage: gone\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 1\n',
-  )
+  const status = (name: string, version: string, state: string, more = '') =>
+    `Package: ${name}\nStatus: ${state}\nArchitecture: amd64\n${more}Version: ${version}\nDescription: x\n y: no\n`
+  const installed = 'install ok installed'
+  write('var/lib/dpkg/status.d/libc6', status('libc6', '2.41-12+deb13u1', installed, 'Source: glibc (2.41-1)\n'))
+  const gone = status('gone', '1', 'deinstall ok config-files')
+  write('var/lib/dpkg/status', `${status('tar', '1.35', installed)}\n${gone}`)
   write(
     'opt/python/lib/python3.13/site-packages/numpy-2.4.6.dist-info/METADATA',
     'Name: numpy\nVersion: 2.4.6\n\nName: text\n',
