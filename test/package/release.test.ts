@@ -26,7 +26,7 @@ import { OPTIONS as PUBLISH } from '../../scripts/package/publish.mjs'
 import { OPTIONS as PACKAGE } from '../../scripts/package/run.mjs'
 import { SBOM, clientBill, document, mainBill } from '../../scripts/package/sbom.mjs'
 import { TARGETS, packageName } from '../../scripts/package/targets.mjs'
-import { ROOT } from '../server/harness.js'
+import { ROOT, TestServer } from '../server/harness.js'
 import { WORKFLOWS, before, runScript, script, workflow, type Step } from './workflow.js'
 
 const RELEASE = workflow('release.yml')
@@ -471,6 +471,40 @@ test('the bill of an image names the packages of nereid, Debian and Python, and 
     (await runScript(script(RELEASE, 'images', 'Bills of materials').replace('mkdir', 'mkdir -p'), directory, env))
       .code,
   ).toBe(1)
+})
+
+test('an image is right if it is ready, adds, and ends with 0', async () => {
+  const directory = clone('start')
+  const run = script(RELEASE, 'images', 'Each image answers with a read-only root and any user, and ends by itself')
+  const server = await TestServer.start(join(ROOT, 'examples/models'), ['--exit-grace-secs=0'])
+  // A server of this clone stands for the container.
+  const container = (code: number) => ({
+    ...stub(
+      directory,
+      'docker',
+      `case "$1" in run) echo id ;; port) echo 127.0.0.1:${server.httpPort} ;; wait) echo ${code} ;; esac`,
+    ),
+    TAG: `v${VERSION}`,
+    MACHINE: 'x64',
+  })
+  try {
+    const right = await runScript(run, directory, container(0))
+    expect(right.code, right.output).toBe(0)
+    const started = calls(directory).filter((line) => line.startsWith('run '))
+    expect(started.map((line) => line.split(' ').at(-1))).toEqual([
+      `nereid:${VERSION}-x64`,
+      `nereid-python:${VERSION}-x64`,
+    ])
+    const volume = `--volume ${directory}/models:/models:ro`
+    for (const flags of ['--read-only', '--cap-drop ALL', '--user 1234567:0', volume])
+      for (const line of started) expect(line).toContain(flags)
+    expect(existsSync(join(directory, 'models/simple/1/model.onnx'))).toBe(true)
+    expect((await runScript(run, directory, container(137))).code).toBe(1)
+    const wrong = await runScript(run.replace('seq -s, 0 2 30', 'seq -s, 0 3 45'), directory, container(0))
+    expect(wrong.code).toBe(1)
+  } finally {
+    await server.stop()
+  }
 })
 
 test('an image has its name for both architectures only after each of them is there', async () => {
