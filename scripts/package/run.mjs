@@ -20,6 +20,14 @@ import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
 import { TARGETS, companionFiles, machineName, moduleName, ownTarget, packageName, systemName } from './targets.mjs'
 import { packWheel } from './wheel.mjs'
 
+export const OPTIONS = {
+  out: { type: 'string' },
+  target: { type: 'string', multiple: true },
+  wheel: { type: 'boolean' },
+  module: { type: 'string' },
+  help: { type: 'boolean' },
+}
+
 const OUT = join(ROOT, 'target', 'package', 'out')
 
 const RELEASE_MINUTES = 'which takes 25 minutes and more for a target on two cores'
@@ -109,15 +117,7 @@ function chosen(names) {
 }
 
 async function main() {
-  const { values } = parseArgs({
-    options: {
-      out: { type: 'string' },
-      target: { type: 'string', multiple: true },
-      wheel: { type: 'boolean' },
-      module: { type: 'string' },
-      help: { type: 'boolean' },
-    },
-  })
+  const { values } = parseArgs({ options: OPTIONS })
   const targets = TARGETS.map((one) => one.name).join('|')
   const usage = `npm run package -- [--out DIR] [--target=${targets} …] [--wheel] [--module=built|release]`
   if (values.help === true) return say(usage)

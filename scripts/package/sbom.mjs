@@ -12,7 +12,7 @@ import { linkedCrates, packedLibraries } from './licences.mjs'
 export const SBOM = 'bom.cdx.json'
 
 /** An SPDX expression; old crates have a slash for OR. */
-const licences = (expression) => [{ expression: expression.replaceAll(/\s*\/\s*/g, ' OR ') }]
+export const licences = (expression) => [{ expression: expression.replaceAll(/\s*\/\s*/g, ' OR ') }]
 
 /** Checksums in Cargo.lock: those of the crates' archives. */
 function crateChecksums() {
@@ -82,14 +82,19 @@ function bill({ name, version, license }, components) {
     licenses: licences(license),
     purl: `pkg:npm/${name.replace('@', '%40')}@${version}`,
   }
+  return document(self, sorted, [{ ref, dependsOn: sorted.map((one) => one['bom-ref']) }])
+}
+
+/** The text of a bill of `self`. */
+export function document(self, components, dependencies) {
   const json = {
     $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
     bomFormat: 'CycloneDX',
     specVersion: '1.6',
     version: 1,
     metadata: { component: self },
-    components: sorted,
-    dependencies: [{ ref, dependsOn: sorted.map((one) => one['bom-ref']) }],
+    components,
+    dependencies,
   }
   return `${JSON.stringify(json)}\n`
 }

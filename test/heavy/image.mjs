@@ -13,8 +13,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { ask, capture } from '../../scripts/lib/run.mjs'
 import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
+import { imageBill } from '../../scripts/package/bills.mjs'
 import { obstacle } from '../../scripts/package/module.mjs'
-import { ownTarget } from '../../scripts/package/targets.mjs'
+import { ownTarget, packageName } from '../../scripts/package/targets.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { aptMissing, MIRROR } from './lib/apt.mjs'
 import { Container, Images } from './lib/buildah.mjs'
@@ -274,6 +275,18 @@ function pythonRepository() {
   return directory
 }
 
+/** Checks the bill of materials of an image, which its own Node begins: it has these components. */
+const billed = (checks, images, image, ...names) =>
+  checks.step(`${image}: the bill of materials has ${names.join(', ')}`, () =>
+    images.mounted(image, async (root, container) => {
+      cpSync(join(ROOT, 'scripts', 'package', 'inventory.mjs'), join(root, 'tmp', 'inventory.mjs'))
+      const text = await images.do('run', container, '--', 'node', '/tmp/inventory.mjs')
+      const { components } = JSON.parse(imageBill(image.split('/').at(-1), JSON.parse(/^\{.*$/m.exec(text)[0])))
+      const lacks = names.filter((name) => !components.some((one) => one.name === name && one.version !== undefined))
+      must(lacks.length === 0, `it lacks ${lacks.join(', ')} among ${components.length} components`)
+    }),
+  )
+
 /** An image made of another, as users write them. */
 async function derived(images, from, name, lines) {
   const file = join(HERE, `Containerfile.${name}`)
@@ -310,8 +323,20 @@ async function run(checks) {
       must(statSync(join(root, 'models')).isDirectory(), '/models')
     }),
   )
+  const everywhere = [
+    'nereid',
+    packageName(TARGET),
+    'node',
+    'debian',
+    'libc6',
+    'libstdc++6',
+    'ca-certificates',
+    'tokio',
+  ]
+  await billed(checks, images, cpu, ...everywhere)
   const python = await checks.step('python builds', () => built(images, 'python'))
   must(python !== undefined, 'there is no image with Python')
+  await billed(checks, images, python, ...everywhere, 'python3', 'numpy')
   const pythonSize = await sizes(images, python)
   const repository = pythonRepository()
   for (const [name, lines] of [

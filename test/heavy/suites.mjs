@@ -19,6 +19,7 @@ import { optimize } from './optimize.mjs'
 import { prometheus } from './prometheus.mjs'
 import { pytriton } from './pytriton.mjs'
 import { ray } from './ray.mjs'
+import { release } from './release.mjs'
 import { s3 } from './s3.mjs'
 import { sequences } from './sequences.mjs'
 import { text } from './text.mjs'
@@ -53,6 +54,7 @@ export const SUITES = {
   prometheus,
   pytriton,
   ray,
+  release,
   s3,
   sequences,
   text,
