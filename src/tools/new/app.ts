@@ -13,8 +13,8 @@ const TAKEN = ['nereid', 'node_modules', 'typescript', 'vitest']
 export function makeApp(name: string, options: CommandArguments['options']): string {
   if (!/^[a-z0-9][a-z0-9._-]{0,213}$/.test(name) || TAKEN.includes(name))
     throw new CommandError(
-      `'${name}' can not name a project: npm needs up to 214 lower-case letters, digits, '_', '-' and '.', a letter or ` +
-        `digit first, and not ${TAKEN.join(', ')}`,
+      `'${name}' can not name a project: npm needs up to 214 lower-case letters, digits, '_', '-' and '.', a letter ` +
+        `or digit first, and not ${TAKEN.join(', ')}`,
     )
   const out = options.get('out') ?? '.'
   const nereid = dependencyOnSelf()

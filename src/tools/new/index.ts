@@ -1,7 +1,7 @@
 /**
  * `nereid new model`: writes the smallest model in TypeScript or Python, and a test that runs without a server. `nereid
- * new backend`: the smallest backend in C or Rust, and a test that runs it in a server. `nereid new app`: a project with a
- * server, a model and a client in TypeScript, and tests.
+ * new backend`: the smallest backend in C or Rust, and a test that runs it in a server. `nereid new app`: a project in
+ * TypeScript with a server, a model, a client and tests.
  */
 
 import { join } from 'node:path'
