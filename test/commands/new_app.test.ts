@@ -9,7 +9,7 @@ import * as create from '../../src/tools/new/index.js'
 import { ROOT } from '../docs/pages.js'
 import { files, runs } from './harness.js'
 
-const NPM_MS_MAX = 60_000
+const NPM_MS_MAX = 120_000
 
 interface Manifest {
   dependencies: Record<string, string>
@@ -32,13 +32,14 @@ test(
     expect(out).toContain("\n  cd './a place/app'\n  npm install\n  npm test\n")
     const at = join(directory, 'a place/app')
     const manifest = manifestOf(at)
-    expect(manifest.dependencies).toEqual({ nereid: `file:${ROOT.replace(/\/$/, '')}` })
+    const nereid = `file:${ROOT.replace(/\/$/, '')}`
+    expect(manifest.dependencies['nereid']).toBe(nereid)
     // The same packages as the registry has, from this clone.
-    const linked = Object.keys(manifest.devDependencies).map((name) => [name, `file:${ROOT}node_modules/${name}`])
-    writeFileSync(
-      join(at, 'package.json'),
-      JSON.stringify({ ...manifest, devDependencies: Object.fromEntries(linked) as object }),
-    )
+    const linked = (named: object): Record<string, string> =>
+      Object.fromEntries(Object.keys(named).map((name) => [name, `file:${join(ROOT, 'node_modules', name)}`]))
+    const dependencies = { ...linked(manifest.dependencies), nereid }
+    const devDependencies = linked(manifest.devDependencies)
+    writeFileSync(join(at, 'package.json'), JSON.stringify({ ...manifest, dependencies, devDependencies }))
     const npm = (...args: string[]): string => execFileSync('npm', args, { cwd: at, env, encoding: 'utf8' })
     npm('install', '--offline', '--no-audit', '--no-fund')
     execFileSync('npx', ['--offline', 'tsc', '--noEmit'], { cwd: at, env })
@@ -69,8 +70,10 @@ test('the versions of its tools are those of this package', async () => {
   await runs(create, ['app', 'mine', `--out=${directory}`])
   const own = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Manifest
   const versions = { ...own.dependencies, ...own.devDependencies }
-  for (const [name, version] of Object.entries(manifestOf(join(directory, 'mine')).devDependencies))
-    expect([name, version]).toEqual([name, versions[name]])
+  const { dependencies, devDependencies } = manifestOf(join(directory, 'mine'))
+  const { nereid: _, ...tools } = { ...dependencies, ...devDependencies }
+  expect(Object.keys(tools).length).toBeGreaterThan(3)
+  for (const [name, version] of Object.entries(tools)) expect([name, version]).toEqual([name, versions[name]])
 })
 
 test('existing files stay, and wrong names and languages are rejected', async () => {

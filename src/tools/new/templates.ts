@@ -62,10 +62,11 @@ const APP_MODEL = 'double'
 
 /** Files of a project. `nereid` is how it depends on this package. */
 export function appFiles(name: string, nereid: string): ModelFile[] {
-  const manifest = JSON.parse(templateFile('app', 'package.json').text) as object
+  const manifest = JSON.parse(templateFile('app', 'package.json').text) as { dependencies: object }
+  const dependencies = { nereid, ...manifest.dependencies }
   const model = modelTemplate('ts').files.map((file) => ({ ...file, to: join('models', APP_MODEL, file.to) }))
   return [
-    { to: 'package.json', text: `${JSON.stringify({ ...manifest, name, dependencies: { nereid } }, null, 2)}\n` },
+    { to: 'package.json', text: `${JSON.stringify({ ...manifest, name, dependencies }, null, 2)}\n` },
     ...APP.map((path) => templateFile('app', path, name)),
     // npm packs no such file.
     { to: '.gitignore', text: '/dist\n/node_modules\n' },
