@@ -20,7 +20,7 @@ const messages: string[] = []
 let server: Server
 let url = ''
 
-/** As on the page, with shape and datatype in each event. */
+/** Events as on the page, with shape and datatype. */
 async function* events(model: string, prompt: string, signal: AbortSignal): AsyncGenerator<string> {
   for await (const response of server.model(model).stream({ inputs: { PROMPT: [prompt] } }, { signal })) {
     const { shape, datatype } = response.output('TOKEN')
@@ -70,7 +70,7 @@ test('a client that leaves ends the request in the model, also between two respo
     await once(response, 'data')
     response.destroy()
     await ended(server, model)
-    await expect.poll(() => messages).toContain(`${model}_0: the client left`)
+    await expect.poll(() => messages, { timeout: 10_000 }).toContain(`${model}_0: the client left`)
   }
 })
 
