@@ -174,27 +174,29 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'new',
-    usage: '(model | backend) NAME [--lang=(ts | python | c | rust)] [options]',
+    usage: '(model NAME | backend NAME | app [NAME]) [--lang=(ts | python | c | rust)] [options]',
     meaning:
       'Write the smallest model in TypeScript or Python and a test that runs without a server, try it, and print the ' +
       "commands that test it, serve it and call it. Or write the smallest backend for Triton's C API in C or " +
-      'Rust, with a model and a test, and print the commands that build it, test it and serve it.',
+      'Rust, with a model and a test, and print the commands that build it, test it and serve it. Or write a project ' +
+      'in TypeScript with a server, a model, a client and tests, called app by default, and print the commands that ' +
+      'install it, test it, start it and call it.',
     options: [
       {
         name: 'lang',
         value: 'ts|python|c|rust',
-        meaning: 'Language of the model, ts by default, or of the backend, c by default.',
+        meaning: 'Language of the model, ts by default, or of the backend, c by default. A project has ts only.',
       },
       {
         name: 'out',
         value: 'path',
         meaning:
           'Directory for the result, created if it is missing. Default: models, for a model; the current one, for a ' +
-          'backend.',
+          'backend or project.',
       },
       { name: 'force', meaning: 'Replace existing files. Files of another model are reported and stay.' },
     ],
-    words: () => ['model', 'backend'],
+    words: () => ['model', 'backend', 'app'],
     load: () => import('../tools/new/index.js'),
   },
   {

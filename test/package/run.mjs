@@ -389,6 +389,25 @@ await server.stop()
     },
   ],
   [
+    'nereid new app writes a project that depends on this version, compiles, and passes its tests',
+    async (t) => {
+      const home = join(t.root, 'new')
+      await run(join(t.app, 'node_modules/.bin/nereid'), ['new', 'app', 'made', `--out=${home}`], { env: t.env })
+      const made = join(home, 'made')
+      const manifest = JSON.parse(readFileSync(join(made, 'package.json'), 'utf8'))
+      const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+      check(manifest.dependencies.nereid === version, `it depends on nereid ${manifest.dependencies.nereid}`)
+      // The registry here has only these packages.
+      for (const named of [manifest.dependencies, manifest.devDependencies])
+        for (const name of Object.keys(named))
+          if (name !== 'nereid') named[name] = `file:${join(ROOT, 'node_modules', name)}`
+      writeFileSync(join(made, 'package.json'), JSON.stringify(manifest))
+      await run('npm', ['install', '--loglevel=error'], { cwd: made, env: t.env })
+      await run('npx', ['tsc', '--noEmit'], { cwd: made, env: t.env })
+      await run('npm', ['test'], { cwd: made, env: t.env })
+    },
+  ],
+  [
     'nereid-client is small, has no native code and no dependencies, and asks the installed server',
     async (t) => {
       const home = join(t.root, 'client')

@@ -2,9 +2,10 @@
 
 import { basename, join } from 'node:path'
 import { CommandError, ROOT, invocation, isBuiltIn, shellWord, type CommandArguments } from '../../internal.js'
-import { Staging, type ModelFile } from '../init/place.js'
+import type { ModelFile } from '../init/place.js'
 import { backendFiles, type BackendLanguage } from './templates.js'
 import { installHint } from './install_hint.js'
+import { writeFiles } from './write.js'
 
 const HEADERS = ['tritonserver.h', 'tritonbackend.h']
 
@@ -24,33 +25,24 @@ export function makeBackend(program: string, name: string, options: CommandArgum
   requireBackendName(name)
   const language: BackendLanguage = options.get('lang') === 'rust' ? 'rust' : 'c'
   const out = options.get('out') ?? '.'
-  if (out === '') throw new CommandError('--out needs a value: --out=<path>')
   const command = invocation(program)
   const headers: ModelFile[] = HEADERS.map((header) => ({
     from: join(ROOT, 'shm/include/triton/core', header),
     to: join('include/triton/core', header),
   }))
-  const staging = new Staging(out, name, false)
-  try {
-    for (const file of [...backendFiles(name, language, command), ...headers]) staging.add(file)
-    const [taken] = staging.inTheWay()
-    if (taken !== undefined && !options.has('force'))
-      throw new CommandError(`${taken} already exists; --force replaces it`)
-    const directory = join(out, name)
-    const at = (path: string): string => shellWord(join(directory, path))
-    return `${[
-      ...staging.finish(),
-      '',
-      'Build it:',
-      `  make -C ${shellWord(directory)}`,
-      '',
-      'Test it:',
-      ...[`node --test ${at('test.mjs')}`, ...installHint(out)].map((line) => `  ${line}`),
-      '',
-      'Serve it:',
-      `  ${command} --model-repository=${at('models')} --backend-directory=${at('backends')}`,
-    ].join('\n')}\n`
-  } finally {
-    staging.remove()
-  }
+  const files = writeFiles(out, name, [...backendFiles(name, language, command), ...headers], options.has('force'))
+  const directory = join(out, name)
+  const at = (path: string): string => shellWord(join(directory, path))
+  return `${[
+    ...files,
+    '',
+    'Build it:',
+    `  make -C ${shellWord(directory)}`,
+    '',
+    'Test it:',
+    ...[`node --test ${at('test.mjs')}`, ...installHint(out)].map((line) => `  ${line}`),
+    '',
+    'Serve it:',
+    `  ${command} --model-repository=${at('models')} --backend-directory=${at('backends')}`,
+  ].join('\n')}\n`
 }

@@ -49,3 +49,27 @@ export function backendFiles(name: string, language: BackendLanguage, command: s
     { to: `models/${name}/1/.keep`, text: '' },
   ]
 }
+
+const APP = [
+  'README.md',
+  'tsconfig.json',
+  'tsconfig.build.json',
+  ...['ask', 'client', 'client.node-test', 'client.test', 'main', 'server'].map((file) => `src/${file}.ts`),
+]
+
+/** Model of the project that `nereid new app` writes. */
+const APP_MODEL = 'double'
+
+/** Files of a project. `nereid` is how it depends on this package. */
+export function appFiles(name: string, nereid: string): ModelFile[] {
+  const manifest = JSON.parse(templateFile('app', 'package.json').text) as { dependencies: object }
+  const dependencies = { nereid, ...manifest.dependencies }
+  const model = modelTemplate('ts').files.map((file) => ({ ...file, to: join('models', APP_MODEL, file.to) }))
+  return [
+    { to: 'package.json', text: `${JSON.stringify({ ...manifest, name, dependencies }, null, 2)}\n` },
+    ...APP.map((path) => templateFile('app', path, name)),
+    // npm packs no such file.
+    { to: '.gitignore', text: '/dist\n/node_modules\n' },
+    ...model,
+  ]
+}
