@@ -37,11 +37,11 @@ def config_text(name: str, batch: int, inputs: Sequence[Tensor], outputs: Sequen
     return "\n".join([*parts, *more, ""])
 
 
-def write_model(directory: str, name: str, config: str, code: str) -> None:
+def write_model(directory: str, name: str, config: str, code: str, version: int = 1) -> None:
     """Writes the files of a model, over those that are there."""
     here = os.path.join(directory, name)
-    os.makedirs(os.path.join(here, "1"), exist_ok=True)
-    for path, text in (("config.pbtxt", config), (os.path.join("1", "model.py"), code)):
+    os.makedirs(os.path.join(here, str(version)), exist_ok=True)
+    for path, text in (("config.pbtxt", config), (os.path.join(str(version), "model.py"), code)):
         with open(os.path.join(here, path), "w", encoding="utf-8") as file:
             file.write(text)
 

@@ -42,6 +42,7 @@ _POLL_S = 0.05
 _EXIT_MARGIN_S = 10.0
 _MESSAGE_BYTES_MAX = 65536
 _TAIL_LINES = 40
+_ENDED = "the server ended by itself, with exit code {}"
 _REASON_LINES = 10
 # A line of an error in the log, in either form, or the last line of a start that failed.
 _ERROR = re.compile(r'E\d{4} |error: |\{"time":"[^"]*","level":"error"')
@@ -87,6 +88,7 @@ class Server:
         # A process that was forked from this one must not stop the server.
         self._owner = os.getpid()
         self._kept_log: str | None = None
+        self._is_stopping = False
         temporary = tempfile.gettempdir()
         self._directory = tempfile.mkdtemp(prefix="nereid-", dir="/tmp" if len(os.fsencode(temporary)) > _DIRECTORY_BYTES_MAX else temporary)
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -169,6 +171,7 @@ class Server:
         if os.getpid() != self._owner:
             return None
         if self._kept_log is None:
+            self._is_stopping = True
             timeout_s = self._flags["exit_timeout_secs"]
             self._process.terminate()
             try:
@@ -183,18 +186,32 @@ class Server:
             atexit.unregister(self.stop)
         return self._process.returncode
 
+    def wait(self) -> None:
+        """
+        Waits until the server has ended: by `stop` in another thread, or by itself.
+
+        Raises ServerError if it ended by itself and its exit code is not 0.
+        """
+        code = self._process.wait()
+        if code != 0 and not self._is_stopping:
+            raise ServerError(_ENDED.format(code), self.log, code)
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        ended = os.getpid() == self._owner and self._kept_log is None and self._process.poll() is not None
+        ended = os.getpid() == self._owner and self._kept_log is None and not self.is_alive()
         code = self.stop()
         # An exception of the block says more than its consequence here.
         if ended and code != 0 and kind is None:
-            raise ServerError(f"the server ended by itself, with exit code {code}", self.log, code)
+            raise ServerError(_ENDED.format(code), self.log, code)
 
     def __repr__(self) -> str:
-        return f"<nereid.Server pid={self.pid} {'running' if self._process.poll() is None else 'ended'}>"
+        return f"<nereid.Server pid={self.pid} {'running' if self.is_alive() else 'ended'}>"
 
     @property
     def _log_path(self) -> str:
