@@ -10,7 +10,6 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 from nereid.pytriton.exceptions import PyTritonValidationError
 from nereid.pytriton.model_config.triton_model_config import TritonModelConfig
 
-_ATTRIBUTE = "__triton_context__"
 #: What a decorator does: called with the decorated function, the object if it is a method, and the arguments.
 Wrapper = Callable[[Callable[..., Any], Any, Tuple[Any, ...], Dict[str, Any]], Any]
 
@@ -30,6 +29,14 @@ class Decorated:
         if instance is None:
             return self
         return Decorated(self.__wrapped__.__get__(instance, owner), self._wrapper, self._decorator, instance)  # type: ignore[attr-defined]
+
+    @property
+    def __triton_context__(self) -> TritonContext:
+        return self.__wrapped__.__triton_context__  # type: ignore[attr-defined, no-any-return]
+
+    @__triton_context__.setter
+    def __triton_context__(self, context: TritonContext) -> None:
+        self.__wrapped__.__triton_context__ = context  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         # `__wrapped__` itself is missing only in an object that was not initialized.
@@ -55,7 +62,7 @@ def is_decorated_by(function: Any, wanted: Any) -> bool:
     return False
 
 
-class ModelConfigs(MutableMapping[Any, TritonModelConfig]):
+class ModelConfigDict(MutableMapping[Any, TritonModelConfig]):
     """The models of bound functions; a decorated function stands for the one that it decorates."""
 
     def __init__(self) -> None:
@@ -91,15 +98,12 @@ def _key(function: Any) -> Any:
 
 @dataclass
 class TritonContext:
-    model_configs: ModelConfigs = field(default_factory=ModelConfigs)
+    model_configs: ModelConfigDict = field(default_factory=ModelConfigDict)
 
 
 def inject(context: TritonContext, function: Any) -> None:
     """Makes the context known to the decorators of a function, of the object of a method, or of an object that is called."""
-    target = getattr(function, "__self__", function)
-    while isinstance(target, Decorated):
-        target = target.__wrapped__  # type: ignore[attr-defined]
-    setattr(target, _ATTRIBUTE, context)
+    getattr(function, "__self__", function).__triton_context__ = context
 
 
 def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
@@ -108,7 +112,7 @@ def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
 
     Raises PyTritonValidationError if the function is not bound.
     """
-    context: Optional[TritonContext] = getattr(wrapped if instance is None else instance, _ATTRIBUTE, None)
+    context: Optional[TritonContext] = getattr(wrapped if instance is None else instance, "__triton_context__", None)
     if context is None:
         raise PyTritonValidationError("Wrapped function or object must bound with triton to get  __triton_context__")
     return context

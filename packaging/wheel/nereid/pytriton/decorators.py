@@ -14,15 +14,20 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import numpy as np
 
 from nereid._rows import joined, split
-from nereid.pytriton._context import Decorated, ModelConfigs, TritonContext, decorator, get_model_config, get_triton_context, is_decorated_by
+from nereid.pytriton._context import Decorated, ModelConfigDict, TritonContext, decorator, get_model_config, get_triton_context, is_decorated_by
 from nereid.pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
 from nereid.pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 __all__ = [
-    "ConstantPadder", "ModelConfigs", "TritonContext", "batch", "convert_output", "fill_optionals", "first_value", "get_inference_request_batch_size",
+    "ConstantPadder", "InferenceRequest", "InferenceRequests", "InferenceResult", "InferenceResults", "InputNames", "ModelConfigDict", "TritonContext", "batch", "convert_output", "fill_optionals", "first_value", "get_inference_request_batch_size",
     "get_model_config", "get_triton_context", "group_by_keys", "group_by_values", "pad_batch", "sample", "triton_context",
 ]  # fmt: skip
 
+InputNames = List[str]
+InferenceRequest = Dict[str, np.ndarray]
+InferenceRequests = Sequence[InferenceRequest]
+InferenceResult = Dict[str, np.ndarray]
+InferenceResults = Sequence[InferenceResult]
 Function = Callable[..., Any]
 _CONTEXT = "triton_context"
 #: Names that are no inputs.
