@@ -65,11 +65,15 @@ class ServerError(RuntimeError):
     def __init__(self, message: str, log: str, returncode: int | None) -> None:
         # Tables are wide, and their errors have lines of their own.
         lines = [line for line in log.rstrip().splitlines() if not line.startswith(("+-", "| "))]
-        reasons = [line for line in lines if _ERROR.match(line)][-_REASON_LINES:]
-        super().__init__("\n".join([f"{message}.", *reasons, "The end of its log:", *lines[-_TAIL_LINES:]]))
+        super().__init__("\n".join([f"{message}.", *error_lines(lines), "The end of its log:", *lines[-_TAIL_LINES:]]))
         self.log = log
         #: Exit code of the process, negative for a signal; None if it had to be stopped.
         self.returncode = returncode
+
+
+def error_lines(lines: Sequence[str]) -> List[str]:
+    """The last errors of a log."""
+    return [line for line in lines if _ERROR.match(line)][-_REASON_LINES:]
 
 
 class Server:
@@ -258,22 +262,23 @@ class Functions:
         from nereid._model import as_model
 
         self.models = [as_model(one) for one in given]
-        self.inline = [one for one in self.models if inline or (inline is None and one.place() is None)]
-        if inline is False:
-            for one in self.models:
-                if one.place() is None:
-                    raise ValueError(f"'{one.name}' is in no file that another process could import, as in a notebook: leave out inline=False")
+        #: Where another process finds each; None for those that run in this one.
+        self.places = [None if inline else one.place() for one in self.models]
+        if inline is False and None in self.places:
+            name = self.models[self.places.index(None)].name
+            raise ValueError(f"'{name}' is in no file that another process could import, as in a notebook: leave out inline=False")
 
     def write(self, directory: str) -> Any:
         from nereid import _repository
 
-        _repository.write(directory, self.models, self.inline)
-        if not self.inline:
+        _repository.write(directory, self.models, self.places)
+        inline = [model for model, place in zip(self.models, self.places) if place is None]
+        if not inline:
             return None
         from nereid._inline import Inline
         from nereid._runner import model_class
 
-        return Inline({model.name: model_class(model) for model in self.inline})
+        return Inline({model.name: model_class(model) for model in inline})
 
 
 def serve(

@@ -103,7 +103,11 @@ class TritonContext:
 
 def inject(context: TritonContext, function: Any) -> None:
     """Makes the context known to the decorators of a function, of the object of a method, or of an object that is called."""
-    getattr(function, "__self__", function).__triton_context__ = context
+    target = getattr(function, "__self__", function)
+    while target is not None:
+        target.__triton_context__ = context
+        # Decorators of other libraries are functions of their own.
+        target = getattr(target, "__wrapped__", None)
 
 
 def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from nereid._command import command, environment
 from nereid._inline import Inline
 from nereid._repository import INLINE_CODE, write_model
-from nereid._server import Server, _arguments
+from nereid._server import Server, _arguments, error_lines
 from nereid.pytriton._bound import bound_class
 from nereid.pytriton._config import pbtxt, specs
 from nereid.pytriton._context import TritonContext, inject
@@ -236,6 +236,8 @@ class Triton:
         try:
             if server is not None:
                 server.wait()
+            if self.server is server:
+                LOGGER.warning("the server ended by itself, with exit code 0")
         except KeyboardInterrupt:
             LOGGER.info("SIGINT received, exiting.")
         finally:
@@ -275,6 +277,7 @@ class Triton:
         if self._security.access_token is not None:
             request.add_header(TRITON_ACCESS_HEADER, self._security.access_token)
         # No proxy: the server is this machine's.
+        before = len(self.server.log)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             opener.open(request, timeout=_LOAD_TIMEOUT_S).close()
@@ -284,7 +287,9 @@ class Triton:
                 body = json.loads(body)["error"]
             except (ValueError, KeyError, TypeError):
                 pass
-            raise PyTritonRuntimeError(f"'{name}' cannot be loaded: {body}") from None
+            # The response says only that the load failed; the log says why.
+            reasons = error_lines(self.server.log[before:].splitlines())
+            raise PyTritonRuntimeError("\n".join([f"'{name}' cannot be loaded: {body}", *reasons])) from None
 
     def _stop_for(self, error: BaseException) -> None:
         # In a thread of its own: the one of the instance, which calls this, has to answer its request.
