@@ -17,7 +17,7 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from clients import Client
-from server import ROOT
+from server import ROOT, until
 
 os.environ["NEREID_MAIN"] = os.environ.get("NEREID_MAIN", os.path.join(ROOT, "dist/cli/main.js"))
 sys.path.insert(0, os.path.join(ROOT, "packaging/wheel"))
@@ -32,7 +32,7 @@ from nereid.pytriton.exceptions import (  # noqa: E402
 from nereid.pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction  # noqa: E402
 from nereid.pytriton.model_config.common import ModelWarmup, WarmupInput  # noqa: E402
 from nereid.pytriton.proxy.types import Request  # noqa: E402
-from nereid.pytriton.triton import Triton, TritonConfig, TritonSecurityConfig  # noqa: E402
+from nereid.pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="functions run on Linux"),
@@ -388,6 +388,41 @@ def test_serve_ends_with_the_server(kind):
         assert "the server ended by itself, with exit code -9" in str(error) and error.returncode == -9
     else:
         assert raised == [None]
+
+
+def test_a_remote_program_binds_functions_to_a_server_that_runs(triton):
+    client, token = client_of(triton), triton.get_access_token()
+    x, n = np.array([[1, 2]], np.float32), np.array([[2]])
+    with RemoteTriton(f"http://{triton.server.http_address}", access_token=token) as remote:
+        remote.bind("Far", [Scale(5).times, Scale(5)], tensors("x"), tensors("y"), strict=True)
+        found = [client.infer("Far", {"x": x}).as_numpy("y") for _ in range(8)]
+        assert {str(one.tolist()) for one in found} <= {"[[5.0, 10.0]]", "[[6.0, 7.0]]"} and found[0].dtype == np.float32
+        remote.bind("FarCount", count, tensors("n", dtype=np.int64, shape=(1,)), tensors("y", dtype=np.int64), config=ModelConfig(decoupled=True))
+        found, error = stream(triton, "FarCount", "INT64", "n", n)
+        assert error is None and [one["y"].tolist() for one in found] == [[[0]], [[1]]]
+        found, error = stream(triton, "FarCount", "INT64", "n", np.array([[99]]))
+        assert len(found) == 3 and "LookupError: no more than three" in error
+        with pytest.raises(PyTritonRuntimeError, match="Cannot add model with the same name twice."):
+            remote.bind("add", Scale(5), tensors("x"), tensors("y"))
+        assert client.infer("Add", {"a": x}).as_numpy("sum").tolist() == [[3, 4]]
+    ready = tritonclient.grpc.InferenceServerClient(triton.server.grpc_address).is_model_ready
+    assert ready("Add") and until(lambda: not ready("Far"), 10)
+    with pytest.raises(PyTritonRuntimeError, match="the access token is not that of the server"), RemoteTriton(triton.server.http_address, access_token="no") as remote:
+        remote.bind("Far", Scale(5), tensors("x"), tensors("y"))
+    with pytest.raises(ConnectionError, match="no program of this machine and user serves with nereid.pytriton on port 1"), RemoteTriton("localhost:1") as remote:
+        remote.bind("Far", Scale(5), tensors("x"), tensors("y"))
+
+
+def test_a_remote_program_notices_the_end_of_the_server():
+    with Triton(config=TritonConfig(**LOOPBACK)) as made:
+        remote = RemoteTriton(f"grpc://{made.server.grpc_address}", access_token=made.get_access_token())
+        remote.bind("Far", Scale(5), tensors("x"), tensors("y"))
+        thread = threading.Thread(target=remote.serve)
+        thread.start()
+        assert until(remote.is_alive, 10)
+        assert client_of(made).infer("Far", {"x": np.ones((1, 1), np.float32)}).as_numpy("y").tolist() == [[6]]
+    thread.join(20)
+    assert not thread.is_alive() and not remote.is_alive()
 
 
 def bound(function, **fields):

@@ -2,6 +2,6 @@
 
 from nereid.pytriton import model_config, triton
 from nereid.pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
-from nereid.pytriton.triton import Triton, TritonConfig
+from nereid.pytriton.triton import RemoteTriton, Triton, TritonConfig
 
-__all__ = ["DynamicBatcher", "ModelConfig", "Tensor", "Triton", "TritonConfig", "model_config", "triton"]
+__all__ = ["DynamicBatcher", "ModelConfig", "RemoteTriton", "Tensor", "Triton", "TritonConfig", "model_config", "triton"]

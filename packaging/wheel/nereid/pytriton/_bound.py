@@ -89,7 +89,7 @@ class _Bound(_Loop):
 
     async def only(self, made: Any) -> Any:
         """The result of a coroutine, or the only one of a generator."""
-        results = _each(made)
+        results = each(made)
         try:
             first = await results.__anext__()
             async for _ in results:
@@ -104,7 +104,7 @@ class _Bound(_Loop):
         """Sends what the function yields, each time a response for each request. The calls of an instance take turns on its loop."""
         final = self.utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
         try:
-            made = _each(self.call(given))
+            made = each(self.call(given))
             try:
                 async for results in made:
                     responses = self.responses(results, len(given))
@@ -143,7 +143,7 @@ class _Bound(_Loop):
                 yield self.utils.Tensor(spec.name, array.astype(object if spec.dtype in TEXTS else spec.dtype, copy=False))
 
 
-async def _each(made: Any) -> AsyncGenerator[Any, None]:
+async def each(made: Any) -> AsyncGenerator[Any, None]:
     """What a call gives, as it is made: of a generator, of an async one, of a coroutine, or the result."""
     if inspect.isasyncgen(made):
         try:
@@ -164,7 +164,7 @@ async def _each(made: Any) -> AsyncGenerator[Any, None]:
 
 
 async def _consumed(made: Any) -> None:
-    async for _ in _each(made):
+    async for _ in each(made):
         pass
 
 

@@ -11,7 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from nereid._command import command, environment
 from nereid._inline import Inline
@@ -20,6 +20,7 @@ from nereid._server import Server, _arguments, error_lines
 from nereid.pytriton._bound import bound_class
 from nereid.pytriton._config import pbtxt, specs
 from nereid.pytriton._context import TritonContext, inject
+from nereid.pytriton._remote import Broker, Remote, port_of
 from nereid.pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonValidationError
 from nereid.pytriton.model_config.common import DeviceKind, ModelConfig, Tensor
 from nereid.pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
@@ -100,6 +101,43 @@ class TritonSecurityConfig:
             return None
         return f"{','.join(self.restricted_endpoints)}:{TRITON_ACCESS_HEADER}={self.access_token}"
 
+    def key(self) -> Optional[bytes]:
+        return None if self.access_token is None else self.access_token.encode()
+
+
+def _model(
+    model_name: str,
+    infer_func: Union[Callable[..., Any], Sequence[Callable[..., Any]]],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    model_version: int,
+    config: Optional[ModelConfig],
+) -> Tuple[TritonModelConfig, List[Callable[..., Any]]]:
+    if not model_name:
+        raise PyTritonValidationError("Model name cannot be empty")
+    if not re.fullmatch(r"[a-zA-Z0-9._-]+", model_name):
+        raise PyTritonValidationError("Model name can only contain alphanumeric characters, dots, underscores and dashes")
+    if not callable(infer_func) and not isinstance(infer_func, Sequence):
+        raise PyTritonValidationError("inference_fn has to be either callable or sequence of callables")
+    if any(output.optional for output in outputs):
+        raise PyTritonValidationError("Output tensors cannot be optional.")
+    functions = [infer_func] if callable(infer_func) else list(infer_func)
+    config = config or ModelConfig()
+    made = TritonModelConfig(
+        model_name=model_name,
+        model_version=model_version,
+        max_batch_size=config.max_batch_size,
+        batching=config.batching,
+        batcher=config.batcher,
+        instance_group={DeviceKind.KIND_CPU: len(functions)},
+        decoupled=config.decoupled,
+        inputs=specs(inputs, "INPUT"),
+        outputs=specs(outputs, "OUTPUT"),
+        response_cache=ResponseCache(True) if config.response_cache else None,
+        model_warmup=config.model_warmup,
+    )
+    return made, functions
+
 
 class Models:
     """The bound functions, by the name of their model; as `nereid._server.Models`."""
@@ -164,6 +202,7 @@ class Triton:
         self._flags = {"model_control_mode": "explicit", "load_model": "*", **flags}
         self._models = Models(self._stop_for)
         self._lock = threading.RLock()
+        self._broker: Optional[Broker] = None
         self.server: Optional[Server] = None
 
     def bind(
@@ -183,38 +222,19 @@ class Triton:
 
         Raises PyTritonValidationError, PyTritonBadParameterError, PyTritonInvalidOperationError for a second model of a name, and PyTritonRuntimeError if a load fails.
         """
-        if not model_name:
-            raise PyTritonValidationError("Model name cannot be empty")
-        if not re.fullmatch(r"[a-zA-Z0-9._-]+", model_name):
-            raise PyTritonValidationError("Model name can only contain alphanumeric characters, dots, underscores and dashes")
-        if not callable(infer_func) and not isinstance(infer_func, Sequence):
-            raise PyTritonValidationError("inference_fn has to be either callable or sequence of callables")
-        if any(output.optional for output in outputs):
-            raise PyTritonValidationError("Output tensors cannot be optional.")
-        functions = [infer_func] if callable(infer_func) else list(infer_func)
-        config = config or ModelConfig()
-        made = TritonModelConfig(
-            model_name=model_name,
-            model_version=model_version,
-            max_batch_size=config.max_batch_size,
-            batching=config.batching,
-            batcher=config.batcher,
-            instance_group={DeviceKind.KIND_CPU: len(functions)},
-            decoupled=config.decoupled,
-            inputs=specs(inputs, "INPUT"),
-            outputs=specs(outputs, "OUTPUT"),
-            response_cache=ResponseCache(True) if config.response_cache else None,
-            model_warmup=config.model_warmup,
-        )
+        made, functions = _model(model_name, infer_func, inputs, outputs, model_version, config)
+        self._bind(made, functions, strict)
+
+    def _bind(self, made: TritonModelConfig, functions: Sequence[Callable[..., Any]], strict: bool) -> None:
         with self._lock:
             if self.server is not None and not self._loads:
-                raise PyTritonInvalidOperationError(f"'{model_name}' is bound while the server runs, which loads models over HTTP only: bind it before")
+                raise PyTritonInvalidOperationError(f"'{made.model_name}' is bound while the server runs, which loads models over HTTP only: bind it before")
             self._models.add(made, functions, strict)
             if self.server is not None:
                 try:
-                    self._load(model_name)
+                    self._load(made.model_name)
                 except BaseException:
-                    self._models.remove(model_name)
+                    self._models.remove(made.model_name)
                     raise
 
     def run(self) -> None:
@@ -222,6 +242,17 @@ class Triton:
         with self._lock:
             if self.server is None:
                 self.server = Server([*command(), *_arguments(self._flags)], environment(), self._flags, _START_TIMEOUT_S, self._models)
+                # Remote programs bind what is loaded over HTTP, too.
+                if self._loads:
+                    self._broker = self._broker_of(self.server)
+
+    def _broker_of(self, server: Server) -> Optional[Broker]:
+        services = ["http", "grpc"] if self._flags.get("allow_grpc", True) is True else ["http"]
+        try:
+            return Broker([port_of(getattr(server, f"{one}_address")) for one in services], self._security.key(), self._bind, self._unload)
+        except OSError as error:
+            LOGGER.warning("remote programs cannot bind functions: %s", error)
+            return None
 
     connect = run
 
@@ -250,6 +281,9 @@ class Triton:
             if server is None:
                 return False
             self._models = Models(self._stop_for)
+            broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.close()
         server.stop()
         return True
 
@@ -271,9 +305,18 @@ class Triton:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _unload(self, name: str) -> None:
+        with self._lock:
+            if self.server is not None:
+                self._models.remove(name)
+                self._control(name, "unload")
+
     def _load(self, name: str) -> None:
+        self._control(name, "load")
+
+    def _control(self, name: str, what: str) -> None:
         assert self.server is not None, "called while it runs"
-        request = urllib.request.Request(f"{self.server.http_url}/v2/repository/models/{name}/load", b"{}", {"Content-Type": "application/json"})
+        request = urllib.request.Request(f"{self.server.http_url}/v2/repository/models/{name}/{what}", b"{}", {"Content-Type": "application/json"})
         if self._security.access_token is not None:
             request.add_header(TRITON_ACCESS_HEADER, self._security.access_token)
         # No proxy: the server is this machine's.
@@ -289,8 +332,95 @@ class Triton:
                 pass
             # The response says only that the load failed; the log says why.
             reasons = error_lines(self.server.log[before:].splitlines())
-            raise PyTritonRuntimeError("\n".join([f"'{name}' cannot be loaded: {body}", *reasons])) from None
+            raise PyTritonRuntimeError("\n".join([f"'{name}' cannot be {what}ed: {body}", *reasons])) from None
 
     def _stop_for(self, error: BaseException) -> None:
         # In a thread of its own: the one of the instance, which calls this, has to answer its request.
         threading.Thread(target=self.stop, name="nereid-stop").start()
+
+
+class RemoteTriton:
+    """
+    Serves functions of this program by the server that another one started, on this machine and as the same user.
+
+    `url`: of the server's HTTP or gRPC. `access_token`: that of its `TritonSecurityConfig`. `workspace` is not used.
+    """
+
+    def __init__(self, url: str, workspace: Any = None, access_token: Optional[str] = None) -> None:
+        self._port = port_of(url)
+        self._key = None if access_token is None else access_token.encode()
+        self._bound: Dict[str, Tuple[TritonModelConfig, List[Callable[..., Any]], bool]] = {}
+        self._remotes: List[Remote] = []
+        self._is_connected = False
+        self._ended = threading.Event()
+        self._context = TritonContext()
+
+    def bind(
+        self,
+        model_name: str,
+        infer_func: Union[Callable[..., Any], Sequence[Callable[..., Any]]],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        model_version: int = 1,
+        config: Optional[ModelConfig] = None,
+        strict: bool = False,
+        trace_config: Optional[List[str]] = None,
+    ) -> None:
+        """As `Triton.bind`. Raises ConnectionError if no program serves there."""
+        if model_name.lower() in self._bound:
+            raise PyTritonInvalidOperationError("Cannot add model with the same name twice.")
+        made, functions = _model(model_name, infer_func, inputs, outputs, model_version, config)
+        for function in functions:
+            self._context.model_configs[function] = made
+            inject(self._context, function)
+        if self._is_connected:
+            self._load(made, functions, strict)
+        self._bound[model_name.lower()] = made, functions, strict
+
+    def connect(self) -> None:
+        """Loads what is bound."""
+        if not self._is_connected:
+            self._ended.clear()
+            for bound in self._bound.values():
+                self._load(*bound)
+            self._is_connected = True
+
+    def serve(self, monitoring_period_s: float = 10.0) -> None:
+        """As `connect`, then waits for `stop`, for an interrupt or for the end of the server's program."""
+        self.connect()
+        try:
+            self._ended.wait()
+        except KeyboardInterrupt:
+            LOGGER.info("SIGINT received, exiting.")
+        finally:
+            self.stop()
+
+    def stop(self) -> bool:
+        """Unloads what is bound and forgets it. False if it is not connected."""
+        was_connected, self._is_connected = self._is_connected, False
+        self._bound = {}
+        remotes, self._remotes = self._remotes, []
+        for remote in remotes:
+            remote.close()
+        self._ended.set()
+        return was_connected
+
+    def is_alive(self) -> bool:
+        return self._is_connected and not self._ended.is_set()
+
+    def is_connected(self) -> bool:
+        return self._is_connected
+
+    def __enter__(self) -> RemoteTriton:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _load(self, config: TritonModelConfig, functions: List[Callable[..., Any]], strict: bool) -> None:
+        self._remotes.append(Remote(self._port, self._key, config, functions, strict, self._on_end))
+
+    def _on_end(self) -> None:
+        LOGGER.warning("the program of the server has ended")
+        self._ended.set()
