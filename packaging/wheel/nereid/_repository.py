@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pprint
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 if TYPE_CHECKING:
     from nereid._model import Model
@@ -37,18 +37,18 @@ def config_text(name: str, batch: int, inputs: Sequence[Tensor], outputs: Sequen
     return "\n".join([*parts, *more, ""])
 
 
-def write_model(directory: str, name: str, config: str, code: str) -> None:
+def write_model(directory: str, name: str, config: str, code: str, version: int = 1) -> None:
     """Writes the files of a model, over those that are there."""
     here = os.path.join(directory, name)
-    os.makedirs(os.path.join(here, "1"), exist_ok=True)
-    for path, text in (("config.pbtxt", config), (os.path.join("1", "model.py"), code)):
+    os.makedirs(os.path.join(here, str(version)), exist_ok=True)
+    for path, text in (("config.pbtxt", config), (os.path.join(str(version), "model.py"), code)):
         with open(os.path.join(here, path), "w", encoding="utf-8") as file:
             file.write(text)
 
 
-def write(directory: str, models: Sequence[Model], inline: Sequence[Model] = (), note: str = "") -> None:
+def write(directory: str, models: Sequence[Model], places: Sequence[Optional[Mapping[str, Any]]], note: str = "") -> None:
     """
-    Writes a repository of the models, over one that is there. Those of `inline` run in this process. `note` is the last line of their code.
+    Writes a repository of the models, over one that is there. A model without a place runs in this process. `note` is the last line of the others' code.
 
     Raises ValueError for two with one name.
     """
@@ -56,7 +56,6 @@ def write(directory: str, models: Sequence[Model], inline: Sequence[Model] = (),
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two models are called '{name}': give one of them another name=")
-    for model in models:
-        is_inline = any(model is one for one in inline)
-        code = INLINE_CODE if is_inline else _CODE.format(package=_PACKAGE, place=pprint.pformat(model.place(), width=120)) + note
-        write_model(directory, model.name, model.configuration(is_inline), code)
+    for model, place in zip(models, places):
+        code = INLINE_CODE if place is None else _CODE.format(package=_PACKAGE, place=pprint.pformat(place, width=120)) + note
+        write_model(directory, model.name, model.configuration(place is None), code)

@@ -13,6 +13,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from nereid._model import SCRIPT, Model, as_model
+from nereid._rows import joined, split
 from nereid._signature import Tensor
 
 #: Calls of an async function or generator that run at once, per instance; more requests wait in the server's queue.
@@ -159,11 +160,9 @@ class _Batched(_Base):
             # A call has an optional input for all of its rows, or for none.
             mine = [i for i, one in enumerate(given) if one.keys() == names]
             rows = [len(next(iter(given[i].values()))) for i in mine]
-            arrays = self.arrays(self.result(_joined([given[i] for i in mine])), sum(rows))
-            start = 0
-            for i, count in zip(mine, rows):
-                responses[i] = self.response([array[start : start + count] for array in arrays])
-                start += count
+            arrays = self.arrays(self.result(joined([given[i] for i in mine])), sum(rows))
+            for i, some in zip(mine, split(arrays, rows)):
+                responses[i] = self.response(some)
         return responses
 
 
@@ -185,11 +184,14 @@ class _Loop(_Base):
     """Async functions: all calls of an instance run on one loop, in a thread of its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
+        self.start_loop()
+        super().initialize(args)
+
+    def start_loop(self) -> None:
         import asyncio
 
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, name="nereid-async", daemon=True).start()
-        super().initialize(args)
 
     def start(self, coroutine: Any) -> Any:
         import asyncio
@@ -231,16 +233,6 @@ class _Async(_Loop):
             sender.send(self.failed(error), final)
         finally:
             self.calls.release()
-
-
-def _joined(given: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    if len(given) == 1:
-        return given[0]
-    first = given[0]
-    return {
-        name: [row for one in given for row in one[name]] if isinstance(value, list) else np.concatenate([one[name] for one in given])
-        for name, value in first.items()
-    }
 
 
 def _received(spec: Tensor, array: np.ndarray, is_batch: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -20,6 +21,8 @@ Serves functions; without FUNCTION all of the file that have @nereid.model. --de
 _PREFIX = "nereid-functions-"
 #: Between two looks at the files, with --dev.
 _LOOK_S = 0.3
+#: Names that an error lists.
+_NAMES_MAX = 10
 
 
 def arguments(words: Sequence[str]) -> List[str]:
@@ -46,8 +49,12 @@ def _write(directory: str, targets: Sequence[str], note: str = "") -> None:
     from nereid import _repository
 
     models = [model for target in targets for model in _models(target)]
+    places = [model.place() for model in models]
+    if None in places:
+        name = models[places.index(None)].name
+        sys.exit(f"nereid serve: '{name}' is defined inside of another function, where its process cannot find it: define it at the top level of its file")
     try:
-        _repository.write(directory, models, note=note)
+        _repository.write(directory, models, places, note)
     except ValueError as error:
         sys.exit(f"nereid serve: {error}")
 
@@ -64,7 +71,8 @@ def _models(target: str) -> List[Any]:
         return found
     if not hasattr(module, name):
         defined = [key for key, value in vars(module).items() if callable(value) and getattr(value, "__module__", None) == module.__name__]
-        sys.exit(f"nereid serve: {place} has no '{name}'; it defines: {', '.join(defined) or 'no function'}")
+        near = _did_you_mean(name, defined, f"{place}:")
+        sys.exit(f"nereid serve: {place} has no '{name}'; it defines: {', '.join(defined) or 'no function'}{near}")
     try:
         return [as_model(getattr(module, name))]
     except (TypeError, ValueError) as error:
@@ -83,8 +91,27 @@ def _imported(place: str) -> Any:
                 sys.exit(f"nereid serve: there is no module '{place}', and no file of that name; a file ends in .py")
             raise
     if not os.path.isfile(place):
-        sys.exit(f"nereid serve: there is no file {place}")
+        sys.exit(f"nereid serve: there is no file {place}{_files_near(place)}")
     return _runner.imported(None, os.path.abspath(place))
+
+
+def _files_near(place: str) -> str:
+    """The end of the error about a file that is not there: the similar one, and the files of Python beside it."""
+    directory = os.path.dirname(place)
+    try:
+        files = sorted(name for name in os.listdir(directory or ".") if name.endswith(".py"))
+    except OSError:
+        return f"; there is no directory {directory}"
+    names = [os.path.join(directory, name) for name in files]
+    if not names:
+        return f"; {directory or 'the working directory'} has no file of Python"
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f"; files there: {', '.join(names[:_NAMES_MAX])}{more}{_did_you_mean(place, names)}"
+
+
+def _did_you_mean(wrong: str, names: Sequence[str], before: str = "") -> str:
+    near = difflib.get_close_matches(wrong, names, 1)
+    return f". Did you mean {before}{near[0]}?" if near else ""
 
 
 def _develop(directory: str, targets: Sequence[str], flags: Sequence[str]) -> NoReturn:

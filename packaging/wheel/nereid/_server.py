@@ -42,6 +42,7 @@ _POLL_S = 0.05
 _EXIT_MARGIN_S = 10.0
 _MESSAGE_BYTES_MAX = 65536
 _TAIL_LINES = 40
+_ENDED = "the server ended by itself, with exit code {}"
 _REASON_LINES = 10
 # A line of an error in the log, in either form, or the last line of a start that failed.
 _ERROR = re.compile(r'E\d{4} |error: |\{"time":"[^"]*","level":"error"')
@@ -64,11 +65,15 @@ class ServerError(RuntimeError):
     def __init__(self, message: str, log: str, returncode: int | None) -> None:
         # Tables are wide, and their errors have lines of their own.
         lines = [line for line in log.rstrip().splitlines() if not line.startswith(("+-", "| "))]
-        reasons = [line for line in lines if _ERROR.match(line)][-_REASON_LINES:]
-        super().__init__("\n".join([f"{message}.", *reasons, "The end of its log:", *lines[-_TAIL_LINES:]]))
+        super().__init__("\n".join([f"{message}.", *error_lines(lines), "The end of its log:", *lines[-_TAIL_LINES:]]))
         self.log = log
         #: Exit code of the process, negative for a signal; None if it had to be stopped.
         self.returncode = returncode
+
+
+def error_lines(lines: Sequence[str]) -> List[str]:
+    """The last errors of a log."""
+    return [line for line in lines if _ERROR.match(line)][-_REASON_LINES:]
 
 
 class Server:
@@ -87,6 +92,7 @@ class Server:
         # A process that was forked from this one must not stop the server.
         self._owner = os.getpid()
         self._kept_log: str | None = None
+        self._is_stopping = False
         temporary = tempfile.gettempdir()
         self._directory = tempfile.mkdtemp(prefix="nereid-", dir="/tmp" if len(os.fsencode(temporary)) > _DIRECTORY_BYTES_MAX else temporary)
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -169,6 +175,7 @@ class Server:
         if os.getpid() != self._owner:
             return None
         if self._kept_log is None:
+            self._is_stopping = True
             timeout_s = self._flags["exit_timeout_secs"]
             self._process.terminate()
             try:
@@ -183,18 +190,32 @@ class Server:
             atexit.unregister(self.stop)
         return self._process.returncode
 
+    def wait(self) -> None:
+        """
+        Waits until the server has ended: by `stop` in another thread, or by itself.
+
+        Raises ServerError if it ended by itself and its exit code is not 0.
+        """
+        code = self._process.wait()
+        if code != 0 and not self._is_stopping:
+            raise ServerError(_ENDED.format(code), self.log, code)
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        ended = os.getpid() == self._owner and self._kept_log is None and self._process.poll() is not None
+        ended = os.getpid() == self._owner and self._kept_log is None and not self.is_alive()
         code = self.stop()
         # An exception of the block says more than its consequence here.
         if ended and code != 0 and kind is None:
-            raise ServerError(f"the server ended by itself, with exit code {code}", self.log, code)
+            raise ServerError(_ENDED.format(code), self.log, code)
 
     def __repr__(self) -> str:
-        return f"<nereid.Server pid={self.pid} {'running' if self._process.poll() is None else 'ended'}>"
+        return f"<nereid.Server pid={self.pid} {'running' if self.is_alive() else 'ended'}>"
 
     @property
     def _log_path(self) -> str:
@@ -241,22 +262,23 @@ class Functions:
         from nereid._model import as_model
 
         self.models = [as_model(one) for one in given]
-        self.inline = [one for one in self.models if inline or (inline is None and one.place() is None)]
-        if inline is False:
-            for one in self.models:
-                if one.place() is None:
-                    raise ValueError(f"'{one.name}' is in no file that another process could import, as in a notebook: leave out inline=False")
+        #: Where another process finds each; None for those that run in this one.
+        self.places = [None if inline else one.place() for one in self.models]
+        if inline is False and None in self.places:
+            name = self.models[self.places.index(None)].name
+            raise ValueError(f"'{name}' is in no file that another process could import, as in a notebook: leave out inline=False")
 
     def write(self, directory: str) -> Any:
         from nereid import _repository
 
-        _repository.write(directory, self.models, self.inline)
-        if not self.inline:
+        _repository.write(directory, self.models, self.places)
+        inline = [model for model, place in zip(self.models, self.places) if place is None]
+        if not inline:
             return None
         from nereid._inline import Inline
         from nereid._runner import model_class
 
-        return Inline({model.name: model_class(model) for model in self.inline})
+        return Inline({model.name: model_class(model) for model in inline})
 
 
 def serve(
