@@ -24,10 +24,13 @@ pub use plan::{Datatype, Filter, Layout, Output, Placement, Plan, Resample, Size
 use std::fmt;
 use tensor::{Error, Result};
 
+/// Most pixels that any [`Limits`] accept: a decoder counts bytes in 32 bits.
+pub const PIXELS_MAX: u64 = 1 << 28;
+
 /// Limits of what [`decode`] accepts. Memory stays below 16 bytes per pixel and thrice the size of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Most pixels of a picture, and of each frame in it.
+    /// Most pixels of a picture, and of each frame in it. More than [`PIXELS_MAX`] are never accepted.
     pub pixels_max: u64,
     /// Longest side in pixels.
     pub side_max: u32,
@@ -58,8 +61,9 @@ impl Limits {
         if side > u64::from(self.side_max) {
             return Err(found(format!("at most {} pixels per side are accepted (side_max)", self.side_max)));
         }
-        if width * height > self.pixels_max {
-            return Err(found(format!("at most {} pixels are accepted (pixels_max)", self.pixels_max)));
+        let pixels_max = self.pixels_max.min(PIXELS_MAX);
+        if width * height > pixels_max {
+            return Err(found(format!("at most {pixels_max} pixels are accepted (pixels_max)")));
         }
         // Both fit: `side_max` has 32 bits.
         Ok((width as u32, height as u32))

@@ -12,6 +12,9 @@ const UNCOMPRESSED: u32 = 0;
 const BITFIELDS: u32 = 3;
 const ALPHA_BITFIELDS: u32 = 6;
 
+/// Reads a pixel of a row, by its column.
+type ReadPixel = Box<dyn Fn(&[u8], usize) -> [u8; 3]>;
+
 /// Integers of a file, little-endian.
 struct Source<'a>(&'a [u8]);
 
@@ -60,7 +63,7 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture> {
     let stride = (width as usize * usize::from(bits)).div_ceil(32) * 4;
     let rows = data.get(..stride * height as usize).ok_or_else(|| truncated(bytes))?;
     let palette_at = FILE_HEAD + head_size as usize;
-    let read: Box<dyn Fn(&[u8], usize) -> [u8; 3]> = match bits {
+    let read: ReadPixel = match bits {
         1 | 4 | 8 => {
             let palette = palette(bytes, palette_at, head_size, bits, colours);
             let per_byte = usize::from(8 / bits);

@@ -24,9 +24,7 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture> {
     }
     decoder.read_into_buffer(&mut indices).map_err(|error| damaged(FORMAT, error))?;
 
-    let colour_of = |palette: &[u8], index: usize| {
-        palette.as_chunks::<3>().0.get(index).copied().unwrap_or_default()
-    };
+    let colour_of = |palette: &[u8], index: usize| palette.as_chunks::<3>().0.get(index).copied().unwrap_or_default();
     let palette = decoder.palette().map_err(|error| damaged(FORMAT, error))?;
     let colours: [[u8; 3]; 256] = std::array::from_fn(|index| colour_of(palette, index));
     let background = decoder.bg_color().zip(decoder.global_palette());

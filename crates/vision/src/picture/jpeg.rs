@@ -1,8 +1,9 @@
 //! JPEG by `zune-jpeg`, whose strict mode refuses data that ends within the picture.
 
 use super::{Colour, Limits, Picture, damaged, exif};
-use tensor::Result;
+use tensor::{Error, Result};
 use zune_jpeg::JpegDecoder;
+use zune_jpeg::errors::DecodeErrors;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
@@ -26,7 +27,7 @@ pub fn decode(bytes: &[u8], limits: &Limits, colour: Colour) -> Result<(Picture,
         Colour::Grey => ColorSpace::Luma,
     };
     let mut decoder = decoder(bytes, limits, wanted);
-    decoder.decode_headers().map_err(|error| damaged(FORMAT, error))?;
+    decoder.decode_headers().map_err(|error| refused(error, limits))?;
     let (width, height) = decoder.dimensions().ok_or_else(|| damaged(FORMAT, "it has no size"))?;
     let (width, height) = limits.check(FORMAT, width as u64, height as u64)?;
     let (is_direct, colour) = match decoder.input_colorspace() {
@@ -43,7 +44,7 @@ pub fn decode(bytes: &[u8], limits: &Limits, colour: Colour) -> Result<(Picture,
         let wanted = if colour == Colour::Grey { ColorSpace::Luma } else { ColorSpace::RGB };
         decoder = self::decoder(bytes, limits, wanted);
     }
-    let pixels = decoder.decode().map_err(|error| damaged(FORMAT, error))?;
+    let pixels = decoder.decode().map_err(|error| refused(error, limits))?;
     Ok((Picture::new(width, height, colour, pixels)?, head.orientation))
 }
 
@@ -57,6 +58,19 @@ fn decoder<'a>(bytes: &'a [u8], limits: &Limits, wanted: ColorSpace) -> JpegDeco
         .jpeg_set_max_scans(limits.scans_max as usize)
         .jpeg_set_out_colorspace(wanted);
     JpegDecoder::new_with_options(ZCursor::new(bytes), options)
+}
+
+fn refused(error: DecodeErrors, limits: &Limits) -> Error {
+    match error {
+        DecodeErrors::Format(text) if text.starts_with("Too many scans") => Error::invalid(format!(
+            "{FORMAT} picture has too many scans: at most {} are accepted (scans_max); \
+             save it with fewer, or raise the limit",
+            limits.scans_max
+        )),
+        DecodeErrors::Format(text) => damaged(FORMAT, text.trim_end()),
+        DecodeErrors::FormatStatic(text) => damaged(FORMAT, text),
+        error => damaged(FORMAT, error),
+    }
 }
 
 /// What precedes the data of the first scan.
@@ -88,6 +102,11 @@ impl Head {
             if kind == START_OF_SCAN {
                 return if end < bytes.len() { Ok(Self { orientation, data: end }) } else { Err(truncated()) };
             }
+            // Frames other than baseline and progressive, of which the decoder does not know all.
+            if matches!(kind, 0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf) {
+                let found = "lossless, hierarchical and arithmetic coding are not read; save it as baseline";
+                return Err(damaged(FORMAT, format_args!("{found} (marker 0xff{kind:02x})")));
+            }
             if kind == APP1 && orientation == exif::UPRIGHT {
                 let exif = bytes.get(marker + 4..end).and_then(|segment| segment.strip_prefix(b"Exif\0\0"));
                 orientation = exif.map_or(orientation, exif::orientation);
@@ -96,4 +115,3 @@ impl Head {
         }
     }
 }
-

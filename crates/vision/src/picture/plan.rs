@@ -168,7 +168,7 @@ pub struct Plan {
 type Value = [u8; 4];
 
 /// Where a picture lies on the canvas of the tensor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Geometry {
     window: Window,
     /// The window is resized to this,
@@ -178,6 +178,9 @@ struct Geometry {
     /// and its upper left corner lies here on the canvas.
     offset: (i64, i64),
     canvas: (u32, u32),
+    /// Columns and rows of the canvas that show the picture; the others are borders, also where a part of the picture
+    /// that was cut off would lie.
+    shown: (Range<u32>, Range<u32>),
 }
 
 impl Plan {
@@ -245,7 +248,10 @@ impl Plan {
     pub fn run(&self, picture: &Picture, out: &mut [u8]) -> Result<Placement> {
         let Output { colour, datatype, layout, .. } = self.output;
         if picture.colour() != colour {
-            return Err(Error::invalid(format!("picture is in {:?}, and the plan expects {colour:?}", picture.colour())));
+            return Err(Error::invalid(format!(
+                "picture is in {:?}, and the plan expects {colour:?}",
+                picture.colour()
+            )));
         }
         let geometry = self.geometry(picture.width(), picture.height())?;
         let expected = self.shape(geometry.canvas).iter().product::<usize>() * datatype.byte_size();
@@ -282,6 +288,7 @@ impl Plan {
             resample: None,
             offset: (0, 0),
             canvas: (width, height),
+            shown: (0..width, 0..height),
         };
         for step in &self.steps {
             geometry.apply(step)?;
@@ -401,6 +408,11 @@ impl Geometry {
                 let (x, y) = (start(has.0, width), start(has.1, height));
                 self.offset = (self.offset.0 - x, self.offset.1 - y);
                 self.canvas = (width, height);
+                let cut = |shown: &Range<u32>, start: i64, length: u32| {
+                    let inside = |at: u32| (i64::from(at) - start).clamp(0, length.into()) as u32;
+                    inside(shown.start)..inside(shown.end)
+                };
+                self.shown = (cut(&self.shown.0, x, width), cut(&self.shown.1, y, height));
             }
             Step::Letterbox { width, height, stride, enlarge, resample, .. } => {
                 let to = within(self.canvas, (width, height), enlarge);
@@ -411,6 +423,8 @@ impl Geometry {
                 let before = |rest: u32| (f64::from(rest) / 2.0 - 0.1).round_ties_even() as i64;
                 self.offset = (before(x), before(y));
                 self.canvas = (to.0 + x, to.1 + y);
+                let (left, top) = (self.offset.0 as u32, self.offset.1 as u32);
+                self.shown = (left..left + to.0, top..top + to.1);
             }
             Step::Pad { left, top, right, bottom, .. } => {
                 let sum = |a: u32, b: u32, c: u32| {
@@ -419,6 +433,8 @@ impl Geometry {
                 };
                 self.canvas = (sum(self.canvas.0, left, right)?, sum(self.canvas.1, top, bottom)?);
                 self.offset = (self.offset.0 + i64::from(left), self.offset.1 + i64::from(top));
+                let moved = |shown: &Range<u32>, border: u32| shown.start + border..shown.end + border;
+                self.shown = (moved(&self.shown.0, left), moved(&self.shown.1, top));
             }
             Step::Normalize { .. } => {}
         }
@@ -436,6 +452,7 @@ impl Geometry {
         let (left, top) = (-self.offset.0, -self.offset.1);
         self.window = Window { left: left as u32, top: top as u32, width: self.canvas.0, height: self.canvas.1 };
         (self.resized, self.canvas, self.offset) = (to, to, (0, 0));
+        self.shown = (0..to.0, 0..to.1);
         self.resample = Some(resample);
         Ok(())
     }
@@ -473,22 +490,21 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(plan: &'a Plan, picture: &'a Picture, geometry: Geometry) -> Self {
-        // On the canvas, and in the resized picture.
-        let part = |offset: i64, resized: u32, canvas: u32| {
-            let end = (offset + i64::from(resized)).clamp(0, canvas.into());
-            let start = offset.clamp(0, end);
-            let inside = (start - offset).max(0) as u32..(end - offset).max(0) as u32;
-            (start as usize..end as usize, inside)
+        // In the resized picture.
+        let part = |shown: &Range<u32>, offset: i64| {
+            let inside = |at: u32| (i64::from(at) - offset) as u32;
+            inside(shown.start)..inside(shown.end)
         };
-        let (across, columns) = part(geometry.offset.0, geometry.resized.0, geometry.canvas.0);
-        let (down, rows) = part(geometry.offset.1, geometry.resized.1, geometry.canvas.1);
+        let (across, down) = geometry.shown;
+        let (columns, rows) = (part(&across, geometry.offset.0), part(&down, geometry.offset.1));
         let resample = geometry.resample.unwrap_or(Resample { filter: Filter::Bilinear, antialias: true });
         let resizer = Resizer::new(picture, geometry.window, geometry.resized, resample, columns, rows);
         let canvas = (geometry.canvas.0 as usize, geometry.canvas.1 as usize);
         let channels = plan.output.colour.channels();
         let mut row = vec![0; canvas.0 * channels];
         row.chunks_exact_mut(channels).for_each(|pixel| pixel.copy_from_slice(&plan.fill[..channels]));
-        Self { plan, resizer, canvas, shown: (across, down), row }
+        let range = |range: Range<u32>| range.start as usize..range.end as usize;
+        Self { plan, resizer, canvas, shown: (range(across), range(down)), row }
     }
 
     /// Gives each row of the canvas to `write`, with its number.
@@ -573,6 +589,6 @@ mod tests {
             assert_eq!(half_of_f32(tensor::f32_of_half(bits)), bits);
         }
         let cases = [(65519.0, 0x7bff), (65520.0, 0x7c00), (2049.0, 0x6800), (2051.0, 0x6802), (3e-8, 1), (2.9e-8, 0)];
-        cases.map(|(number, bits)| assert_eq!(half_of_f32(number), bits, "{number}"));
+        cases.iter().for_each(|&(number, bits)| assert_eq!(half_of_f32(number), bits, "{number}"));
     }
 }

@@ -69,7 +69,7 @@ impl Taps {
     }
 
     /// The same axis with source pixels counted from `start`.
-    pub fn from_start(mut self, start: usize) -> Self {
+    pub fn counted_from(mut self, start: usize) -> Self {
         self.spans.iter_mut().for_each(|span| span.first -= start as u32);
         self
     }
@@ -181,5 +181,32 @@ fn cubic(x: f64, a: f64) -> f64 {
         0.0..1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
         1.0..2.0 => ((x - 5.0) * x + 8.0) * x * a - 4.0 * a,
         _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taps_lie_within_the_source_and_sum_up_to_one() {
+        let filters = [Filter::Bilinear, Filter::Bicubic, Filter::Area];
+        let axes = filters.iter().flat_map(|&filter| [Axis::Antialias(filter), Axis::Neighbours(filter)]);
+        let axes: Vec<_> = axes.chain([Axis::Cover, Axis::Steps]).collect();
+        for from in (1..24).chain([997, 16384]) {
+            for to in (1..24).chain([1000]) {
+                for &axis in &axes {
+                    let taps = Taps::new(axis, from, to, 0..to);
+                    for i in 0..taps.len() {
+                        let (first, weights) = taps.get(i);
+                        let case = format!("{axis:?} {from} to {to} at {i}: {first} {weights:?}");
+                        assert!(!weights.is_empty() && first + weights.len() <= from as usize, "{case}");
+                        assert_eq!(weights.iter().map(|&weight| i32::from(weight)).sum::<i32>(), ONE, "{case}");
+                        let size: i32 = weights.iter().map(|&weight| i32::from(weight).abs()).sum();
+                        assert!(size <= ONE * 7 / 4, "{case}");
+                    }
+                }
+            }
+        }
     }
 }

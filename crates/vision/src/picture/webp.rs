@@ -9,6 +9,12 @@ const FORMAT: &str = "WebP";
 
 /// The picture and its orientation.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<(Picture, u8)> {
+    // The decoder fills what is missing of a lossy picture, and does not say so.
+    let announced = bytes.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |&size| u32::from_le_bytes(size));
+    if bytes.len() < 8 + announced as usize {
+        let found = format_args!("it has {} bytes of {}: it is truncated", bytes.len(), 8 + u64::from(announced));
+        return Err(damaged(FORMAT, found));
+    }
     check_frames(bytes, 12, bytes.len(), limits)?;
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| damaged(FORMAT, error))?;
     decoder.set_memory_limit(bytes.len());
