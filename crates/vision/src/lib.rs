@@ -1,0 +1,6 @@
+//! Pictures to tensors, and tensors to boxes and labels. Pure: bytes in, numbers out; no threads, files or clocks.
+
+pub mod boxes;
+pub mod fuzz;
+pub mod labels;
+pub mod picture;

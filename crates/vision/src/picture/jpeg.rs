@@ -1,0 +1,117 @@
+//! JPEG by `zune-jpeg`, whose strict mode refuses data that ends within the picture.
+
+use super::{Colour, Limits, Picture, damaged, exif};
+use tensor::{Error, Result};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::errors::DecodeErrors;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
+
+const FORMAT: &str = "JPEG";
+const START_OF_SCAN: u8 = 0xda;
+const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
+const APP1: u8 = 0xe1;
+
+/// The picture and its orientation. Grey is the luma of the file.
+pub fn decode(bytes: &[u8], limits: &Limits, colour: Colour) -> Result<(Picture, u8)> {
+    let head = Head::read(bytes)?;
+    // The decoder fills what is missing of the last rows, and does not say so. Looked for from the end, where it is.
+    let data = &bytes[head.data..];
+    if !data.windows(2).rev().any(|pair| pair == END_OF_IMAGE) {
+        return Err(damaged(FORMAT, format_args!("its {} bytes end within the picture: it is truncated", bytes.len())));
+    }
+    let wanted = match colour {
+        Colour::Rgb => ColorSpace::RGB,
+        Colour::Bgr => ColorSpace::BGR,
+        Colour::Grey => ColorSpace::Luma,
+    };
+    let mut decoder = decoder(bytes, limits, wanted);
+    decoder.decode_headers().map_err(|error| refused(error, limits))?;
+    let (width, height) = decoder.dimensions().ok_or_else(|| damaged(FORMAT, "it has no size"))?;
+    let (width, height) = limits.check(FORMAT, width as u64, height as u64)?;
+    let (is_direct, colour) = match decoder.input_colorspace() {
+        Some(ColorSpace::YCbCr) => (true, colour),
+        Some(ColorSpace::Luma) => (colour == Colour::Grey, Colour::Grey),
+        // Of these, the decoder converts to RGB only.
+        Some(ColorSpace::RGB | ColorSpace::CMYK | ColorSpace::YCCK) => (colour == Colour::Rgb, Colour::Rgb),
+        _ => {
+            let count = decoder.info().map_or(0, |info| info.components);
+            return Err(damaged(FORMAT, format_args!("it has {count} components: 1, 3 and 4 are read")));
+        }
+    };
+    if !is_direct {
+        let wanted = if colour == Colour::Grey { ColorSpace::Luma } else { ColorSpace::RGB };
+        decoder = self::decoder(bytes, limits, wanted);
+    }
+    let pixels = decoder.decode().map_err(|error| refused(error, limits))?;
+    Ok((Picture::new(width, height, colour, pixels)?, head.orientation))
+}
+
+fn decoder<'a>(bytes: &'a [u8], limits: &Limits, wanted: ColorSpace) -> JpegDecoder<ZCursor<&'a [u8]>> {
+    let side_max = usize::from(u16::MAX);
+    let options = DecoderOptions::default()
+        .set_strict_mode(true)
+        // Compared here, with a text of ours.
+        .set_max_width(side_max)
+        .set_max_height(side_max)
+        .jpeg_set_max_scans(limits.scans_max as usize)
+        .jpeg_set_out_colorspace(wanted);
+    JpegDecoder::new_with_options(ZCursor::new(bytes), options)
+}
+
+fn refused(error: DecodeErrors, limits: &Limits) -> Error {
+    match error {
+        DecodeErrors::Format(text) if text.starts_with("Too many scans") => Error::invalid(format!(
+            "{FORMAT} picture has too many scans: at most {} are accepted (scans_max); \
+             save it with fewer, or raise the limit",
+            limits.scans_max
+        )),
+        DecodeErrors::Format(text) => damaged(FORMAT, text.trim_end()),
+        DecodeErrors::FormatStatic(text) => damaged(FORMAT, text),
+        error => damaged(FORMAT, error),
+    }
+}
+
+/// What precedes the data of the first scan.
+struct Head {
+    orientation: u8,
+    /// Offset of the first scan's data.
+    data: usize,
+}
+
+impl Head {
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let truncated =
+            || damaged(FORMAT, format_args!("its {} bytes end before the picture: it is truncated", bytes.len()));
+        let mut orientation = exif::UPRIGHT;
+        let mut at = 2;
+        loop {
+            // Bytes between segments are passed over, as by libjpeg; a marker is not 0xff, which fills, and not 0.
+            let rest = bytes.get(at..).ok_or_else(truncated)?;
+            let marker = rest.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff));
+            let marker = at + marker.ok_or_else(truncated)?;
+            let kind = bytes[marker + 1];
+            // Markers without a length.
+            if matches!(kind, 0x01 | 0xd0..=0xd9) {
+                at = marker + 2;
+                continue;
+            }
+            let length = bytes.get(marker + 2..).and_then(|rest| rest.first_chunk()).ok_or_else(truncated)?;
+            let end = marker + 2 + usize::from(u16::from_be_bytes(*length)).max(2);
+            if kind == START_OF_SCAN {
+                return if end < bytes.len() { Ok(Self { orientation, data: end }) } else { Err(truncated()) };
+            }
+            // Frames other than baseline and progressive, of which the decoder does not know all.
+            if matches!(kind, 0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf) {
+                let found = "lossless, hierarchical and arithmetic coding are not read; save it as baseline";
+                return Err(damaged(FORMAT, format_args!("{found} (marker 0xff{kind:02x})")));
+            }
+            if kind == APP1 && orientation == exif::UPRIGHT {
+                let exif = bytes.get(marker + 4..end).and_then(|segment| segment.strip_prefix(b"Exif\0\0"));
+                orientation = exif.map_or(orientation, exif::orientation);
+            }
+            at = end;
+        }
+    }
+}

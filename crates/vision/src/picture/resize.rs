@@ -1,0 +1,185 @@
+//! Resizing row by row, without a picture in between: source rows are combined to one of 16 bits, whose pixels are
+//! then combined to those of the resized row. Rows go first because they are combined in vectors whatever the scale,
+//! and most of them are gone when pixels follow.
+//!
+//! Pillow cuts values at 0 and 255 between both, which only a cubic exceeds. Next to sharp edges, its order makes a
+//! difference of ten levels and more; so a cubic with antialiasing has the order of Pillow, mostly columns first.
+
+use super::taps::{Axis, ONE, Taps};
+use super::{Filter, Picture};
+use std::ops::Range;
+
+/// Fraction bits of a combined row: its values, up to 1.5 times those of pixels, fit 16 bits.
+const FRACTION: u32 = 6;
+const ONE_BITS: u32 = ONE.trailing_zeros();
+/// Range of combined values that are cut, and of those that are not.
+const LEVELS: (i32, i32) = (0, 255 << FRACTION);
+const UNCUT: (i32, i32) = (i16::MIN as i32, i16::MAX as i32);
+
+/// A part of a picture that is made as large as wanted, of which some rows and columns are asked for.
+pub struct Resizer<'a> {
+    picture: &'a Picture,
+    kind: Kind,
+}
+
+enum Kind {
+    /// First column and first row of the source.
+    Copy {
+        left: usize,
+        top: usize,
+        columns: usize,
+    },
+    RowsFirst {
+        columns: Taps,
+        rows: Taps,
+        combined: Vec<i16>,
+        start: usize,
+        top: usize,
+        range: (i32, i32),
+    },
+    ColumnsFirst {
+        narrow: Vec<u8>,
+        rows: Taps,
+        combined: Vec<i16>,
+    },
+}
+
+/// Part of the source, in pixels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    pub left: u32,
+    pub top: u32,
+    pub width: u32,
+    pub height: u32,
+}
+
+impl<'a> Resizer<'a> {
+    /// Prepares the rows and columns of `window` resized to `to`.
+    pub fn new(
+        picture: &'a Picture,
+        window: Window,
+        to: (u32, u32),
+        resample: super::Resample,
+        columns: Range<u32>,
+        rows: Range<u32>,
+    ) -> Self {
+        let from = (window.width, window.height);
+        let (left, top) = (window.left as usize, window.top as usize);
+        if from == to {
+            let (left, top) = (left + columns.start as usize, top + rows.start as usize);
+            return Self { picture, kind: Kind::Copy { left, top, columns: columns.len() } };
+        }
+        let axis = Axis::of(resample, from, to);
+        let columns = Taps::new(axis, from.0, to.0, columns);
+        let rows = Taps::new(axis, from.1, to.1, rows);
+        let channels = picture.colour.channels();
+        let is_cut = axis == Axis::Antialias(Filter::Bicubic);
+        if is_cut && !is_rows_first(from, to) {
+            let used = rows.range();
+            let narrow = narrow_rows(picture, window, &columns, used.clone());
+            let combined = vec![0; columns.len() * channels];
+            return Self {
+                picture,
+                kind: Kind::ColumnsFirst { narrow, rows: rows.counted_from(used.start), combined },
+            };
+        }
+        let used = columns.range();
+        let combined = vec![0; used.len() * channels];
+        let columns = columns.counted_from(used.start);
+        let (start, range) = (left + used.start, if is_cut { LEVELS } else { UNCUT });
+        Self { picture, kind: Kind::RowsFirst { columns, rows, combined, start, top, range } }
+    }
+
+    /// Writes a row, counted from the first that is asked for.
+    pub fn row(&mut self, index: usize, out: &mut [u8]) {
+        let channels = self.picture.colour.channels();
+        let stride = self.picture.width as usize * channels;
+        let pixels = &self.picture.pixels;
+        match &mut self.kind {
+            Kind::Copy { left, top, columns } => {
+                out.copy_from_slice(&pixels[(*top + index) * stride + *left * channels..][..*columns * channels]);
+            }
+            Kind::RowsFirst { columns, rows, combined, start, top, range } => {
+                let (first, weights) = rows.get(index);
+                let source = &pixels[(*top + first) * stride + *start * channels..];
+                combine_rows(source, stride, weights, *range, combined);
+                match channels {
+                    1 => combine_columns::<_, 1, FRACTION>(combined, columns, out),
+                    _ => combine_columns::<_, 3, FRACTION>(combined, columns, out),
+                }
+            }
+            Kind::ColumnsFirst { narrow, rows, combined } => {
+                let (first, weights) = rows.get(index);
+                combine_rows(&narrow[first * combined.len()..], combined.len(), weights, LEVELS, combined);
+                let values = combined.iter().map(|&value| (value + (1 << (FRACTION - 1))) >> FRACTION);
+                out.iter_mut().zip(values).for_each(|(out, value)| *out = value as u8);
+            }
+        }
+    }
+}
+
+/// Whether Pillow combines rows before columns: measured with Pillow 13.0.0 on 1456 random sizes, without exception.
+/// Columns go first only if that takes no more memory than the source or the resized picture.
+fn is_rows_first(from: (u32, u32), to: (u32, u32)) -> bool {
+    let shrink = |from: u32, to: u32| i64::from(from) - i64::from(to);
+    shrink(from.1, to.1) > 0 && shrink(from.1, to.1) > 2 * shrink(from.0, to.0)
+}
+
+/// Rows of the source with resized columns.
+fn narrow_rows(picture: &Picture, window: Window, columns: &Taps, rows: Range<usize>) -> Vec<u8> {
+    let channels = picture.colour.channels();
+    let stride = picture.width as usize * channels;
+    let mut narrow = vec![0; rows.len() * columns.len() * channels];
+    for (out, y) in narrow.chunks_exact_mut(columns.len() * channels).zip(rows) {
+        let row = &picture.pixels[(window.top as usize + y) * stride + window.left as usize * channels..];
+        match channels {
+            1 => combine_columns::<_, 1, 0>(row, columns, out),
+            _ => combine_columns::<_, 3, 0>(row, columns, out),
+        }
+    }
+    narrow
+}
+
+/// Sums up rows that lie `stride` bytes apart by their weights.
+fn combine_rows(source: &[u8], stride: usize, weights: &[i16], (least, most): (i32, i32), combined: &mut [i16]) {
+    // As many columns as vectors of the smallest machine hold in its registers.
+    const BLOCK: usize = 32;
+    const ROUND: i32 = 1 << (ONE_BITS - FRACTION - 1);
+    let round = |sum: i32| (sum >> (ONE_BITS - FRACTION)).clamp(least, most) as i16;
+    let (blocks, rest) = combined.as_chunks_mut::<BLOCK>();
+    for (i, block) in blocks.iter_mut().enumerate() {
+        let mut sums = [ROUND; BLOCK];
+        let mut at = i * BLOCK;
+        for &weight in weights {
+            let Some(row) = source[at..].first_chunk::<BLOCK>() else { break };
+            for k in 0..BLOCK {
+                sums[k] += i32::from(i16::from(row[k])) * i32::from(weight);
+            }
+            at += stride;
+        }
+        *block = sums.map(round);
+    }
+    let start = blocks.len() * BLOCK;
+    for (k, value) in rest.iter_mut().enumerate() {
+        let rows = weights.iter().enumerate();
+        let sum =
+            rows.fold(ROUND, |sum, (y, &weight)| sum + i32::from(source[y * stride + start + k]) * i32::from(weight));
+        *value = round(sum);
+    }
+}
+
+/// Sums up pixels of a row by their weights. Its values have `BITS` bits of a fraction.
+fn combine_columns<T: Copy + Into<i32>, const N: usize, const BITS: u32>(row: &[T], columns: &Taps, out: &mut [u8]) {
+    let row = row.as_chunks::<N>().0;
+    for (i, pixel) in out.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+        let (first, weights) = columns.get(i);
+        let mut sums = [1 << (ONE_BITS + BITS - 1); N];
+        for (source, &weight) in row[first..].iter().zip(weights) {
+            for k in 0..N {
+                let value: i32 = source[k].into();
+                sums[k] += value * i32::from(weight);
+            }
+        }
+        *pixel = sums.map(|sum| (sum >> (ONE_BITS + BITS)).clamp(0, 255) as u8);
+    }
+}
