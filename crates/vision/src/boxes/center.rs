@@ -17,11 +17,8 @@ pub fn read(
     candidates: &mut Candidates,
 ) -> Result<()> {
     let [found, height, width] = heatmap.dims("[classes, height, width]")?;
-    match classes {
-        Some(classes) if classes != found => {
-            return Err(heatmap.unexpected(&format!("[{classes}, height, width]")));
-        }
-        _ => {}
+    if let Some(classes) = classes.filter(|classes| *classes != found) {
+        return Err(heatmap.unexpected(&format!("[{classes}, height, width]")));
     }
     for output in [scale, offset] {
         if output.dims("[2, height, width]")? != [2, height, width] {
@@ -41,6 +38,10 @@ pub fn read(
             }
             let pair = |output: &Output<'_>| [output.data[at], output.data[cells + at]];
             let ([first, second], [a, b]) = (pair(scale), pair(offset));
+            // The logarithm of a size may be infinite where the size is not.
+            if ![first, second, a, b].iter().all(|value| value.is_finite()) {
+                continue;
+            }
             let (x, y) = (column as f32, row as f32);
             let place = if is_face {
                 [x + b + 0.5, y + a + 0.5, second.exp(), first.exp()]
