@@ -98,6 +98,13 @@ const FOR_TESTS = [
   'device_identity',
 ]
 
+/** Backends of the core for the steps around a network that sees pictures. */
+const VISION: readonly (readonly [string, string])[] = [
+  ['image', 'files of pictures to the tensor of a network: [Pictures](images.md)'],
+  ['boxes', 'outputs of a detection network to boxes in pixels of the picture: [Pictures](images.md)'],
+  ['labels', 'outputs of a classification network to the best classes and their names: [Pictures](images.md)'],
+]
+
 /** A Python literal. */
 const literal = (value: string | readonly string[]): string => JSON.stringify(value)
 
@@ -311,6 +318,7 @@ export const BACKENDS: readonly Backend[] = [
     served: 'core',
     note: 'the directory of a version may be empty; a configuration is needed',
   },
+  ...VISION.map(([name, note]) => ({ name, served: 'core' as const, settings: [], devices: 'never' as const, note })),
   ...FOR_TESTS.map((name) => ({ name, served: 'core' as const, note: 'built in, for tests and examples' })),
   {
     name: 'dali',

@@ -10,14 +10,14 @@ use crate::open::places_of;
 use crate::outputs::{Produced, distribute};
 use crate::{check, options};
 use backend::gather::{batch_slab, frozen, gather, stage};
-use backend::{Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, RunControl, now_ns};
-use parking_lot::Mutex;
+use backend::{
+    Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, RunControl, helpers, now_ns,
+};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tensor::{Code, DataType, Error, Result, Shape};
 use trees::limits::FILE_BYTES_MAX;
 use trees::{Ensemble, Evaluator, INPUT, OUTPUT, OutputKind, Parameters, ROWS_PER_BLOCK, RawFloat, SHAP_OUTPUT};
@@ -89,25 +89,6 @@ struct ForestModel {
     threads: usize,
 }
 
-/// A thread that helps a run with its rows. All runs together have one for each CPU but one: more would not be faster,
-/// and take CPUs from the threads that serve requests.
-struct Helper;
-
-static HELPERS: AtomicUsize = AtomicUsize::new(0);
-
-impl Helper {
-    fn admit() -> Option<Self> {
-        let more = |helpers| (helpers + 1 < memory::machine::cpus()).then_some(helpers + 1);
-        HELPERS.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Self)
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        HELPERS.fetch_sub(1, Relaxed);
-    }
-}
-
 impl ForestModel {
     fn run(&self, entries: &mut [BatchEntry], control: &RunControl, marks: &mut Marks) -> Result<()> {
         stage(entries, &self.signature, |_| false);
@@ -137,23 +118,8 @@ impl ForestModel {
         let comparisons = self.evaluator.comparisons().end().saturating_mul((rows.len() / features) as u64);
         let blocks = rows.chunks(ROWS_PER_BLOCK * features).zip(to.chunks_mut(ROWS_PER_BLOCK * columns));
         let threads = (comparisons / THREAD_COMPARISONS_MIN).min(self.threads.min(blocks.len()) as u64);
-        let blocks = Mutex::new(blocks);
-        let next = || blocks.lock().next().filter(|_| !control.is_stopped());
-        let work = || {
-            while let Some((rows, to)) = next() {
-                self.evaluator.evaluate(rows, to);
-            }
-        };
-        std::thread::scope(|scope| {
-            // A thread that cannot start leaves its blocks to the others.
-            for helper in (1..threads).map_while(|_| Helper::admit()) {
-                let help = move || {
-                    let _helper = helper;
-                    work();
-                };
-                let _ = std::thread::Builder::new().name("nereid-trees".into()).spawn_scoped(scope, help);
-            }
-            work();
+        helpers::each("nereid-trees", threads as usize, blocks, control, |(rows, to)| {
+            self.evaluator.evaluate(rows, to)
         });
     }
 }

@@ -9,8 +9,10 @@ use memory::{Budget, Charge, Kind, SlabMut, SlabPool};
 use protocol::check::IdPrefix;
 use protocol::{InputTensor, Signature};
 use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::rc::Rc;
 use tensor::strings::Strings;
-use tensor::{Data, DataType, Error, Location, RegionMemory, RegionRef, Result, element_count};
+use tensor::{Data, DataType, Error, Location, RegionMemory, RegionRef, Result, allowance, element_count};
 
 /// Maximum bytes of one tensor that are copied out of a region, equal to the limit of a request body. A region costs a
 /// client nothing until it is written, and may be larger than all memory.
@@ -113,6 +115,17 @@ fn charged(len: usize) -> Result<Option<Charge>> {
     let account = Budget::global().common();
     let charged = account.charge(Kind::Batch, false, len);
     Ok(Some(charged.inspect_err(|_| account.count_refusal())?))
+}
+
+/// Runs `work`, whose large buffers ([`allowance`]) are charged to the server while it runs.
+pub fn within_budget<T>(work: impl FnOnce() -> T) -> T {
+    let charge = Rc::new(RefCell::new(Budget::global().common().empty(Kind::Batch, false)));
+    let grown = charge.clone();
+    let ask = move |bytes| {
+        let mut charge = grown.borrow_mut();
+        charge.grow(bytes).inspect_err(|_| charge.account().count_refusal()).map_err(Error::from)
+    };
+    allowance::within(Box::new(ask), SlabPool::lend, work)
 }
 
 /// The written slab as `Bytes`, which keep the charge.

@@ -7,6 +7,7 @@
 
 pub mod copy;
 pub mod gather;
+pub mod helpers;
 mod host;
 mod instance;
 pub mod metrics;

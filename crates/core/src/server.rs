@@ -426,6 +426,7 @@ impl Server {
 fn backends(options: &CoreOptions, libraries: &Arc<CBackend>, threads: &Arc<dyn Threads>) -> Vec<Arc<dyn Backend>> {
     let library = options.onnxruntime_library.clone();
     let mut backends = backend_test::all();
+    backends.extend(backend_vision::all());
     backends.push(Arc::new(OnnxBackend::new(library.clone())));
     backends.push(Arc::new(OnnxBackend::plans(library.clone())));
     backends.push(Arc::new(TextBackend::new(library)));

@@ -1,0 +1,322 @@
+//! Backend `image`: files of pictures to the tensor of a network, and what leads from its pixels back to the picture.
+
+use crate::VisionBackend;
+use crate::model::{bytes_of, check_count, input_names, output_names, push, tensors};
+use crate::parameters::Parameters;
+use backend::gather::{batch_slab, frozen, input_of, own_strings, within_budget};
+use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, helpers, now_ns, scatter};
+use bytes::Bytes;
+use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
+use std::sync::Arc;
+use tensor::strings::Strings;
+use tensor::{Data, DataType, Error, Result, Shape};
+use vision::picture::{
+    Colour, Datatype, Filter, Layout, Limits, Output, PIXELS_MAX, Picture, Placement, Plan, Resample, Size, Step, decode,
+};
+
+/// Backend `image`.
+pub const IMAGE: VisionBackend = VisionBackend { name: "image", io, load };
+
+/// Index of the output that has the tensor.
+const TENSOR: u16 = 0;
+/// Index of the output that has the placement.
+const PLACEMENT: u16 = 1;
+/// Most pixels of a picture, unless the configuration says otherwise: 8192 × 8192.
+const PICTURE_PIXELS_MAX: u64 = 1 << 26;
+
+const KNOWN: [&str; 18] = [
+    "color",
+    "resize",
+    "interpolation",
+    "antialias",
+    "center_crop",
+    "letterbox",
+    "letterbox_color",
+    "stride",
+    "enlarge",
+    "pad",
+    "scale",
+    "mean",
+    "std",
+    "layout",
+    "datatype",
+    "pixels_max",
+    "side_max",
+    "threads",
+];
+
+/// What a configuration asks for.
+struct Settings {
+    plan: Plan,
+    limits: Limits,
+    threads: usize,
+}
+
+impl Settings {
+    fn read(config: &ModelConfig) -> Result<Self> {
+        let parameters = Parameters::new(config, &KNOWN)?;
+        let colour = [("rgb", Colour::Rgb), ("bgr", Colour::Bgr), ("grey", Colour::Grey), ("gray", Colour::Grey)];
+        let filters = [("bilinear", Filter::Bilinear), ("bicubic", Filter::Bicubic), ("area", Filter::Area)];
+        let layouts = [("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)];
+        let datatypes = [("fp32", Datatype::Fp32), ("fp16", Datatype::Fp16), ("uint8", Datatype::Uint8)];
+        let resample = Resample {
+            filter: parameters.choice("interpolation", &filters)?.unwrap_or(Filter::Bilinear),
+            antialias: parameters.flag("antialias", true)?,
+        };
+        let mut datatype = parameters.choice("datatype", &datatypes)?;
+        if let Some(output) = config.output.first().filter(|output| output.data_type != 0) {
+            let configured = match DataType::from_number(output.data_type) {
+                Some(DataType::Fp32) => Datatype::Fp32,
+                Some(DataType::Fp16) => Datatype::Fp16,
+                Some(DataType::Uint8) => Datatype::Uint8,
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "output '{}' must be TYPE_FP32, TYPE_FP16 or TYPE_UINT8",
+                        output.name
+                    )));
+                }
+            };
+            if datatype.is_some_and(|datatype| datatype != configured) {
+                return Err(Error::invalid(format!(
+                    "parameter 'datatype' and the data_type of output '{}' differ: remove the parameter",
+                    output.name
+                )));
+            }
+            datatype = Some(configured);
+        }
+        let datatype = datatype.unwrap_or(Datatype::Fp32);
+        let mut steps = Vec::new();
+        if let Some(size) = parameters.read("resize", "640x480, shortest:256 or within:640x480", resize)? {
+            steps.push(Step::Resize(size, resample));
+        }
+        if let Some((width, height)) = parameters.size("center_crop")? {
+            steps.push(Step::CenterCrop(width, height));
+        }
+        if let Some((width, height)) = parameters.size("letterbox")? {
+            steps.push(Step::Letterbox {
+                width,
+                height,
+                stride: parameters.number("stride")?,
+                enlarge: parameters.flag("enlarge", true)?,
+                colour: parameters.numbers("letterbox_color")?.unwrap_or([114; 3]),
+                resample,
+            });
+        }
+        if let Some([left, top, right, bottom]) = parameters.numbers("pad")? {
+            let colour = parameters.numbers("letterbox_color")?.unwrap_or([0; 3]);
+            steps.push(Step::Pad { left, top, right, bottom, colour });
+        }
+        let scale = parameters.read("scale", "a number, or a fraction (1/255)", fraction)?;
+        let (mean, std) = (parameters.numbers("mean")?, parameters.numbers("std")?);
+        let is_normalized = datatype != Datatype::Uint8 || scale.is_some() || mean.is_some() || std.is_some();
+        if is_normalized {
+            let (mean, std) = (mean.unwrap_or([0.0; 3]), std.unwrap_or([1.0; 3]));
+            steps.push(Step::Normalize { scale: scale.unwrap_or(1.0 / 255.0), mean, std });
+        }
+        let pixels_max = parameters.number("pixels_max")?.unwrap_or(PICTURE_PIXELS_MAX);
+        if !(1..=PIXELS_MAX).contains(&pixels_max) {
+            return Err(Error::invalid(format!("parameter 'pixels_max': expected 1 to {PIXELS_MAX}, got {pixels_max}")));
+        }
+        let output = Output {
+            colour: parameters.choice("color", &colour)?.unwrap_or(Colour::Rgb),
+            layout: parameters.choice("layout", &layouts)?.unwrap_or(Layout::Nchw),
+            datatype,
+            pixels_max,
+        };
+        let mut limits = Limits { pixels_max, ..Limits::default() };
+        if let Some(side_max) = parameters.number("side_max")? {
+            limits.side_max = side_max;
+        }
+        let threads = parameters.number("threads")?.unwrap_or(usize::MAX).max(1);
+        Ok(Self { plan: Plan::new(&steps, output)?, limits, threads })
+    }
+
+    fn datatype(&self) -> DataType {
+        match self.plan.output().datatype {
+            Datatype::Fp32 => DataType::Fp32,
+            Datatype::Fp16 => DataType::Fp16,
+            Datatype::Uint8 => DataType::Uint8,
+        }
+    }
+}
+
+fn resize(text: &str) -> Option<Size> {
+    use crate::parameters::size;
+    match text.split_once(':') {
+        None => size(text).map(|(width, height)| Size::Exact(width, height)),
+        Some(("shortest", side)) => side.trim().parse().ok().map(Size::Shortest),
+        Some(("within", rest)) => size(rest.trim()).map(|(width, height)| Size::Within(width, height)),
+        Some(_) => None,
+    }
+}
+
+fn fraction(text: &str) -> Option<f32> {
+    match text.split_once('/') {
+        None => text.parse().ok(),
+        Some((above, below)) => Some(above.trim().parse::<f32>().ok()? / below.trim().parse::<f32>().ok()?),
+    }
+}
+
+fn io(config: &ModelConfig) -> Result<ModelIo> {
+    let settings = Settings::read(config)?;
+    check_count("input", config.input.len(), &["the files"])?;
+    check_count("output", config.output.len(), &["the tensor", "the placement"])?;
+    let row = settings.plan.fixed_shape().map_or([-1; 3], |dims| dims.map(|dim| dim as i64));
+    let channels = settings.plan.output().colour.channels() as i64;
+    let row = match (settings.plan.fixed_shape(), settings.plan.output().layout) {
+        (Some(_), _) => row,
+        (None, Layout::Nchw) => [channels, -1, -1],
+        (None, Layout::Nhwc) => [-1, -1, channels],
+    };
+    let tensor = [-1, row[0], row[1], row[2]];
+    let mut outputs = tensors(
+        &output_names(config),
+        &[("TENSOR", settings.datatype(), &tensor), ("PLACEMENT", DataType::Fp32, &[-1, 6])],
+    );
+    if config.output.len() == 1 {
+        outputs.truncate(1);
+    }
+    Ok(ModelIo { inputs: tensors(&input_names(config), &[("IMAGE", DataType::Bytes, &[-1, 1])]), outputs })
+}
+
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    let settings = Settings::read(config)?;
+    if signature.inputs.first().is_some_and(|input| input.datatype != DataType::Bytes) {
+        return Err(Error::invalid(format!("input '{}' must be TYPE_STRING: it has files", signature.inputs[0].name)));
+    }
+    Ok(Arc::new(ImageModel { settings, signature }))
+}
+
+struct ImageModel {
+    settings: Settings,
+    signature: Arc<Signature>,
+}
+
+/// A picture on its way to a row.
+enum Source {
+    File(Bytes),
+    Picture(Result<Picture>),
+}
+
+/// One request: its pictures, and the memory of its tensor.
+struct Work {
+    sources: Vec<Source>,
+}
+
+impl ImageModel {
+    /// The files of a request.
+    fn files(&self, entry: &BatchEntry) -> Result<Vec<Source>> {
+        let input = input_of(entry, 0).ok_or_else(|| Error::internal("a request without files"))?;
+        let bytes = own_strings(input, &self.signature)?.to_bytes()?;
+        let files = Strings::new(&bytes).map_while(Result::ok).map(|file| Source::File(bytes.slice_ref(file)));
+        Ok(files.collect())
+    }
+
+    /// Runs `work` for each item, in memory that is charged, on several threads.
+    fn each<T: Send>(&self, items: impl ExactSizeIterator<Item = T> + Send, control: &RunControl, work: impl Fn(T) + Sync) {
+        helpers::each("nereid-image", self.settings.threads, items, control, work);
+    }
+
+    /// The row's dims, which are those of every row.
+    fn row_shape(&self, work: &mut Work, control: &RunControl) -> Result<[usize; 3]> {
+        if let Some(shape) = self.settings.plan.fixed_shape() {
+            return Ok(shape);
+        }
+        self.each(work.sources.iter_mut(), control, |source| {
+            if let Source::File(file) = source {
+                *source = Source::Picture(within_budget(|| self.decode(file)));
+            }
+        });
+        let mut shape = None;
+        for (row, source) in work.sources.iter().enumerate() {
+            let Source::Picture(Ok(picture)) = source else { continue };
+            let own = self.settings.plan.output_shape(picture.width(), picture.height()).map_err(|e| of_row(row, &e))?;
+            match shape.replace(own) {
+                Some(other) if other != own => {
+                    return Err(Error::invalid(format!(
+                        "pictures of a batch make tensors of one shape, but picture {row} makes {own:?} and another \
+                         {other:?}: send them apart, or give the model a size"
+                    )));
+                }
+                _ => {}
+            }
+        }
+        // Without a shape every picture failed, and the first says why.
+        Ok(shape.unwrap_or_default())
+    }
+
+    fn decode(&self, file: &[u8]) -> Result<Picture> {
+        decode(file, &self.settings.limits, self.settings.plan.output().colour)
+    }
+
+    fn answer(&self, entry: &BatchEntry, work: &mut Work, control: &RunControl) -> Result<Outcome> {
+        let row = self.row_shape(work, control)?;
+        let rows = work.sources.len();
+        let row_bytes = row.iter().product::<usize>() * self.settings.plan.output().datatype.byte_size();
+        let (mut slab, charge) = batch_slab(rows * row_bytes)?;
+        let mut placements: Vec<Result<Placement>> = (0..rows).map(|_| Err(cancelled())).collect();
+        // Of pictures that failed there are no bytes to divide.
+        if row_bytes > 0 {
+            let jobs = work.sources.iter().zip(slab.chunks_mut(row_bytes)).zip(&mut placements);
+            self.each(jobs, control, |((source, to), placement)| {
+                *placement = match source {
+                    Source::File(file) => within_budget(|| self.settings.plan.run(&self.decode(file)?, to)),
+                    Source::Picture(Ok(picture)) => self.settings.plan.run(picture, to),
+                    Source::Picture(Err(error)) => Err(error.clone()),
+                };
+            });
+        } else if let Some(Source::Picture(Err(error))) = work.sources.first() {
+            return Err(of_row(0, error));
+        }
+        let placements: Vec<Placement> = placements
+            .into_iter()
+            .enumerate()
+            .map(|(row, placement)| placement.map_err(|error| of_row(row, &error)))
+            .collect::<Result<_>>()?;
+        let mut outcome = Outcome::default();
+        let dims: Shape = row.iter().map(|&dim| dim as i64).collect();
+        let mut put = |index, row: &[i64], data: &dyn Fn() -> Data| {
+            push(entry, &self.signature, &mut outcome, index, (rows, row), || Ok(data()))
+        };
+        let tensor = Data::Bytes(frozen(slab, charge));
+        put(TENSOR, &dims, &|| tensor.clone())?;
+        put(PLACEMENT, &[6], &|| {
+            bytes_of(placements.iter().flat_map(|p| {
+                let (width, height) = (p.width as f32, p.height as f32);
+                [p.scale_x, p.scale_y, p.offset_x, p.offset_y, width, height].map(f32::to_le_bytes)
+            }))
+        })?;
+        Ok(outcome)
+    }
+}
+
+fn of_row(row: usize, error: &Error) -> Error {
+    error.clone().prefixed(format_args!("picture {row}: "))
+}
+
+fn cancelled() -> Error {
+    Error::cancelled("the request was cancelled while its pictures were decoded")
+}
+
+impl Model for ImageModel {
+    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
+        let inputs_ready = now_ns();
+        for entry in batch.requests.iter_mut().filter(|entry| entry.result.is_none()) {
+            let result = self.files(entry).and_then(|sources| {
+                let mut work = Work { sources };
+                self.answer(entry, &mut work, control)
+            });
+            entry.result = Some(result);
+        }
+        let inference_end = now_ns();
+        if control.is_stopped() {
+            scatter::fail_all(batch.requests, &cancelled());
+        }
+        Marks { inputs_ready, inference_end, outputs_ready: now_ns() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { instances_are_permits: true, ..Capabilities::default() }
+    }
+}

@@ -1,0 +1,96 @@
+//! Backend `labels`: the output of a classification network to the classes with the greatest scores, and their names.
+
+use crate::VisionBackend;
+use crate::boxes::labels_of;
+use crate::model::{bytes_of, check_count, input_names, output_names, parameter, push, tensors, values};
+use crate::parameters::Parameters;
+use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, now_ns};
+use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
+use std::sync::Arc;
+use tensor::{DataType, Error, Result};
+use vision::labels::{Activation, Top, top};
+
+/// Backend `labels`.
+pub const LABELS: VisionBackend = VisionBackend { name: "labels", io, load };
+
+const KNOWN: [&str; 2] = ["activation", "top_k"];
+
+const OUTPUTS: [(&str, DataType, &[i64]); 3] = [
+    ("CLASSES", DataType::Int32, &[-1, -1]),
+    ("SCORES", DataType::Fp32, &[-1, -1]),
+    ("LABELS", DataType::Bytes, &[-1, -1]),
+];
+
+/// Classes of an answer, unless the configuration or the request says otherwise.
+const TOP_K: usize = 5;
+
+struct LabelsModel {
+    signature: Arc<Signature>,
+    activation: Activation,
+    top_k: usize,
+}
+
+fn read(config: &ModelConfig) -> Result<(Activation, usize)> {
+    let parameters = Parameters::new(config, &KNOWN)?;
+    let activations: Vec<_> = Activation::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
+    let activation = parameters.choice("activation", &activations)?.unwrap_or(Activation::Softmax);
+    Ok((activation, parameters.number("top_k")?.unwrap_or(TOP_K)))
+}
+
+fn io(config: &ModelConfig) -> Result<ModelIo> {
+    read(config)?;
+    check_count("input", config.input.len(), &["the scores of a network"])?;
+    check_count("output", config.output.len(), &OUTPUTS.map(|(name, ..)| name))?;
+    let mut outputs = tensors(&output_names(config), &OUTPUTS);
+    if !config.output.is_empty() {
+        outputs.truncate(config.output.len());
+    }
+    Ok(ModelIo { inputs: tensors(&input_names(config), &[("LOGITS", DataType::Fp32, &[-1, -1])]), outputs })
+}
+
+fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    let (activation, top_k) = read(config)?;
+    Ok(Arc::new(LabelsModel { signature, activation, top_k }))
+}
+
+impl LabelsModel {
+    fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
+        let count = match parameter(entry, "top_k")? {
+            None => self.top_k,
+            Some(count) if count >= 1.0 && count.fract() == 0.0 => count as usize,
+            Some(count) => {
+                return Err(Error::invalid(format!("parameter 'top_k' must be a whole number from 1, got {count}")));
+            }
+        };
+        let given = values(entry, 0)?.ok_or_else(|| Error::internal("a request without scores"))?;
+        let (rows, _) = given.rows(1);
+        let found: Vec<Top> = (0..rows).map(|row| top(given.row(row, rows), self.activation, count)).collect();
+        // All rows have as many classes.
+        let most = found.first().map_or(0, |top| top.classes.len()) as i64;
+        let mut outcome = Outcome::default();
+        let mut put = |index, data: &dyn Fn() -> tensor::Data| {
+            push(entry, &self.signature, &mut outcome, index, (rows, &[most]), || Ok(data()))
+        };
+        let classes = || found.iter().flat_map(|top| top.classes.iter().map(|&class| class as i32));
+        put(0, &|| bytes_of(classes().map(i32::to_le_bytes)))?;
+        put(1, &|| bytes_of(found.iter().flat_map(|top| top.scores.iter().map(|score| score.to_le_bytes()))))?;
+        put(2, &|| labels_of(self.signature.outputs.get(2), classes()))?;
+        Ok(outcome)
+    }
+}
+
+impl Model for LabelsModel {
+    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, _control: &RunControl) -> Marks {
+        let inputs_ready = now_ns();
+        for entry in batch.requests.iter_mut().filter(|entry| entry.result.is_none()) {
+            entry.result = Some(self.answer(entry));
+        }
+        let end = now_ns();
+        Marks { inputs_ready, inference_end: end, outputs_ready: end }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { instances_are_permits: true, ..Capabilities::default() }
+    }
+}

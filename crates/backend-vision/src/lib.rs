@@ -1,0 +1,65 @@
+//! The steps before and after a network that sees pictures: `image` decodes files to tensors, `boxes` reads detections,
+//! `labels` reads classes. The crate `vision` computes; here are configurations, batches and memory.
+//!
+//! Shapes have the rows first, with and without batching: an ONNX file with a fixed batch of 1 fits without a reshape.
+
+mod boxes;
+mod image;
+mod labels;
+mod model;
+mod parameters;
+
+pub use boxes::BOXES;
+pub use image::IMAGE;
+pub use labels::LABELS;
+
+use backend::{Backend, Model, ModelIo, OpenSpec, Opened};
+use protocol::Signature;
+use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// A backend whose models have no files.
+#[derive(Debug, Clone, Copy)]
+pub struct VisionBackend {
+    name: &'static str,
+    io: fn(&ModelConfig) -> Result<ModelIo>,
+    load: fn(&ModelConfig, Arc<Signature>) -> Result<Arc<dyn Model>>,
+}
+
+impl Backend for VisionBackend {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        let config = ModelConfig::parse(&spec.config)?;
+        if config.instance_group.iter().any(|group| matches!(group.kind(), Kind::Gpu | Kind::Model)) {
+            let name = self.name;
+            return Err(Error::invalid(format!(
+                "backend '{name}' runs on the CPU: set the kind of the instance group to KIND_CPU"
+            )));
+        }
+        Ok(Box::new(OpenedVision { io: (self.io)(&config)?, load: self.load }))
+    }
+}
+
+struct OpenedVision {
+    io: ModelIo,
+    load: fn(&ModelConfig, Arc<Signature>) -> Result<Arc<dyn Model>>,
+}
+
+impl Opened for OpenedVision {
+    fn io(&self) -> Option<ModelIo> {
+        Some(self.io.clone())
+    }
+
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        (self.load)(config, signature)
+    }
+}
+
+/// All backends of this crate.
+pub fn all() -> Vec<Arc<dyn Backend>> {
+    [IMAGE, BOXES, LABELS].into_iter().map(|backend| Arc::new(backend) as Arc<dyn Backend>).collect()
+}
