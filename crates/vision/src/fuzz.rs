@@ -1,6 +1,7 @@
 //! Entry points of the fuzzers. No input may cause a panic. Public for the fuzz package only.
 
 use crate::picture::{Colour, Datatype, Filter, Layout, Limits, Output, Picture, Plan, Resample, Size, Step, decode};
+use tensor::Code;
 
 /// Decodes a picture with small limits and runs a plan on it, which its last eight bytes choose: a file of a picture
 /// is an input as it is. All of the tensor must be written.
@@ -8,7 +9,11 @@ pub fn picture(data: &[u8]) {
     let limits = Limits { pixels_max: 1 << 16, side_max: 1 << 12, scans_max: 8 };
     let choice = *data.last_chunk::<8>().unwrap_or(&[0; 8]);
     let colour = [Colour::Rgb, Colour::Bgr, Colour::Grey][usize::from(choice[0] % 3)];
-    let Ok(picture) = decode(data, &limits, colour) else { return };
+    let picture = match decode(data, &limits, colour) {
+        Ok(picture) => picture,
+        // Another code is a panic of a library.
+        Err(error) => return assert_eq!(error.code(), Code::InvalidArg, "{error}"),
+    };
     let (width, height) = (picture.width(), picture.height());
     assert!(width <= limits.side_max && height <= limits.side_max);
     assert!(u64::from(width) * u64::from(height) <= limits.pixels_max);

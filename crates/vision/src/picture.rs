@@ -18,10 +18,12 @@ mod png;
 mod resize;
 mod taps;
 mod webp;
+mod write;
 
 pub use plan::{Datatype, Filter, Layout, Output, Placement, Plan, Resample, Size, Step};
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use tensor::{Error, Result};
 
 /// Most pixels that any [`Limits`] accept: a decoder counts bytes in 32 bits.
@@ -203,16 +205,26 @@ impl Format {
 ///
 /// # Errors
 /// INVALID_ARG: the format is none of [`Format`], the size exceeds a limit, or the file is truncated, damaged or of a
-/// variety that is not read. The text says which.
+/// variety that is not read. The text says which. INTERNAL: the library that decodes the format panicked.
 pub fn decode(bytes: &[u8], limits: &Limits, colour: Colour) -> Result<Picture> {
-    let (picture, orientation) = match Format::of(bytes).ok_or_else(|| unknown_format(bytes))? {
-        Format::Jpeg => jpeg::decode(bytes, limits, colour)?,
-        Format::Png => png::decode(bytes, limits)?,
-        Format::Webp => webp::decode(bytes, limits)?,
-        Format::Gif => (gif::decode(bytes, limits)?, exif::UPRIGHT),
-        Format::Bmp => (bmp::decode(bytes, limits)?, exif::UPRIGHT),
-    };
+    let format = Format::of(bytes).ok_or_else(|| unknown_format(bytes))?;
+    let (picture, orientation) = guard(format, || match format {
+        Format::Jpeg => jpeg::decode(bytes, limits, colour),
+        Format::Png => png::decode(bytes, limits),
+        Format::Webp => webp::decode(bytes, limits),
+        Format::Gif => gif::decode(bytes, limits).map(|picture| (picture, exif::UPRIGHT)),
+        Format::Bmp => bmp::decode(bytes, limits).map(|picture| (picture, exif::UPRIGHT)),
+    })?;
     Ok(exif::turn(picture.convert(colour), orientation))
+}
+
+/// Runs what calls a library: a panic of it, which a file can cause, is an error of that file.
+fn guard<T>(format: Format, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let why = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        let why = why.unwrap_or("unknown");
+        Err(Error::internal(format!("the code that decodes {format:?} pictures panicked: {why}")))
+    })
 }
 
 fn unknown_format(bytes: &[u8]) -> Error {

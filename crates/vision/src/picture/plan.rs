@@ -3,12 +3,13 @@
 //! Steps are folded to one geometry: which part of the picture is made how large, and where it lies on the canvas of
 //! the tensor. A run resizes, crops, pads and normalises row by row, and keeps no picture in between.
 
-use super::resize::{Resizer, Window};
+use super::resize::Window;
+use super::write::{self, Value};
 use super::{Colour, Picture};
 use std::ops::Range;
 use tensor::{Error, Result};
 
-/// Rows of a resized picture that are combined of those of the source.
+/// Weights of the source pixels of which a resized one is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Filter {
     /// Linear between two pixels.
@@ -164,23 +165,19 @@ pub struct Plan {
     fixed: Option<(u32, u32)>,
 }
 
-/// Bytes of an element; as many count as its datatype has.
-type Value = [u8; 4];
-
-/// Where a picture lies on the canvas of the tensor.
+/// Where a picture lies on the canvas of the tensor: the window of it is resized, and the upper left corner of the
+/// result lies at the offset.
 #[derive(Clone, Debug)]
-struct Geometry {
-    window: Window,
-    /// The window is resized to this,
-    resized: (u32, u32),
-    /// in this way,
-    resample: Option<Resample>,
-    /// and its upper left corner lies here on the canvas.
-    offset: (i64, i64),
-    canvas: (u32, u32),
+pub(super) struct Geometry {
+    pub window: Window,
+    pub resized: (u32, u32),
+    /// How the window is resized; none if it is as large.
+    pub resample: Option<Resample>,
+    pub offset: (i64, i64),
+    pub canvas: (u32, u32),
     /// Columns and rows of the canvas that show the picture; the others are borders, also where a part of the picture
     /// that was cut off would lie.
-    shown: (Range<u32>, Range<u32>),
+    pub shown: (Range<u32>, Range<u32>),
 }
 
 impl Plan {
@@ -199,7 +196,7 @@ impl Plan {
             let number = (value as f32 * scale - mean[channel]) / std[channel];
             match output.datatype {
                 Datatype::Fp32 => number.to_le_bytes(),
-                Datatype::Fp16 => u32::from(half_of_f32(number)).to_le_bytes(),
+                Datatype::Fp16 => u32::from(write::half_of_f32(number)).to_le_bytes(),
                 Datatype::Uint8 => (value as u32).to_le_bytes(),
             }
         };
@@ -259,15 +256,7 @@ impl Plan {
             return Err(Error::invalid(format!("tensor of the picture has {expected} bytes, not {}", out.len())));
         }
         let placement = geometry.placement(picture);
-        let rows = Rows::new(self, picture, geometry);
-        match (datatype, layout) {
-            (Datatype::Fp32, Layout::Nchw) => rows.planes::<4>(out),
-            (Datatype::Fp16, Layout::Nchw) => rows.planes::<2>(out),
-            (Datatype::Uint8, Layout::Nchw) => rows.planes::<1>(out),
-            (Datatype::Fp32, Layout::Nhwc) => rows.pixels::<4>(out),
-            (Datatype::Fp16, Layout::Nhwc) => rows.pixels::<2>(out),
-            (Datatype::Uint8, Layout::Nhwc) => rows.pixels::<1>(out),
-        }
+        write::tensor(picture, geometry, layout, datatype, self.fill, &self.values, out);
         Ok(placement)
     }
 
@@ -476,119 +465,4 @@ fn within((width, height): (u32, u32), most: (u32, u32), enlarge: bool) -> (u32,
     let ratio = if enlarge { ratio } else { ratio.min(1.0) };
     let side = |side: u32, most: u32| ((f64::from(side) * ratio).round_ties_even() as u32).clamp(1, most);
     (side(width, most.0), side(height, most.1))
-}
-
-/// Rows of the canvas, made one after the other.
-struct Rows<'a> {
-    plan: &'a Plan,
-    resizer: Resizer<'a>,
-    canvas: (usize, usize),
-    /// Columns and rows of the canvas that show the picture.
-    shown: (Range<usize>, Range<usize>),
-    row: Vec<u8>,
-}
-
-impl<'a> Rows<'a> {
-    fn new(plan: &'a Plan, picture: &'a Picture, geometry: Geometry) -> Self {
-        // In the resized picture.
-        let part = |shown: &Range<u32>, offset: i64| {
-            let inside = |at: u32| (i64::from(at) - offset) as u32;
-            inside(shown.start)..inside(shown.end)
-        };
-        let (across, down) = geometry.shown;
-        let (columns, rows) = (part(&across, geometry.offset.0), part(&down, geometry.offset.1));
-        let resample = geometry.resample.unwrap_or(Resample { filter: Filter::Bilinear, antialias: true });
-        let resizer = Resizer::new(picture, geometry.window, geometry.resized, resample, columns, rows);
-        let canvas = (geometry.canvas.0 as usize, geometry.canvas.1 as usize);
-        let channels = plan.output.colour.channels();
-        let mut row = vec![0; canvas.0 * channels];
-        row.chunks_exact_mut(channels).for_each(|pixel| pixel.copy_from_slice(&plan.fill[..channels]));
-        let range = |range: Range<u32>| range.start as usize..range.end as usize;
-        Self { plan, resizer, canvas, shown: (range(across), range(down)), row }
-    }
-
-    /// Gives each row of the canvas to `write`, with its number.
-    fn each(mut self, mut write: impl FnMut(usize, &[u8])) {
-        let channels = self.plan.output.colour.channels();
-        let (across, down) = self.shown;
-        let border: Vec<u8> = self.plan.fill[..channels].repeat(self.canvas.0);
-        for y in 0..self.canvas.1 {
-            if down.contains(&y) {
-                let shown = &mut self.row[across.start * channels..across.end * channels];
-                self.resizer.row(y - down.start, shown);
-                write(y, &self.row);
-            } else {
-                write(y, &border);
-            }
-        }
-    }
-
-    /// Writes channels, height, width in elements of `N` bytes.
-    fn planes<const N: usize>(self, out: &mut [u8]) {
-        let (width, plane) = (self.canvas.0, self.canvas.0 * self.canvas.1);
-        let values = &self.plan.values;
-        let elements = out.as_chunks_mut::<N>().0;
-        self.each(|y, row| {
-            for (channel, values) in values.iter().enumerate() {
-                let elements = &mut elements[channel * plane + y * width..][..width];
-                let row = row.iter().skip(channel).step_by(values_step(row, width));
-                elements.iter_mut().zip(row).for_each(|(element, &value)| *element = head(values[usize::from(value)]));
-            }
-        });
-    }
-
-    /// Writes height, width, channels in elements of `N` bytes.
-    fn pixels<const N: usize>(self, out: &mut [u8]) {
-        let values = &self.plan.values;
-        let channels = values.len();
-        let elements = out.as_chunks_mut::<N>().0;
-        self.each(|y, row| {
-            let elements = &mut elements[y * row.len()..][..row.len()];
-            let pixels = elements.chunks_exact_mut(channels).zip(row.chunks_exact(channels));
-            for (elements, pixel) in pixels {
-                for ((element, &value), values) in elements.iter_mut().zip(pixel).zip(values) {
-                    *element = head(values[usize::from(value)]);
-                }
-            }
-        });
-    }
-}
-
-fn values_step(row: &[u8], width: usize) -> usize {
-    row.len() / width
-}
-
-fn head<const N: usize>(value: Value) -> [u8; N] {
-    std::array::from_fn(|i| value[i])
-}
-
-/// The nearest number of 16 bits, ties to even.
-fn half_of_f32(number: f32) -> u16 {
-    let bits = number.to_bits();
-    let sign = (bits >> 16 & 0x8000) as u16;
-    let magnitude = bits & 0x7fff_ffff;
-    let rest = match magnitude {
-        0x7f80_0001.. => 0x7e00,
-        // 65520 and more round to infinity.
-        0x477f_f000.. => 0x7c00,
-        // Normal: the exponent moves from 127 to 15, and a carry of rounding goes into it.
-        0x3880_0000.. => (magnitude - 0x3800_0000 + 0xfff + (magnitude >> 13 & 1)) >> 13,
-        // Below: multiples of 2^-24. A sum with 0.5 rounds to them as all sums are rounded.
-        _ => (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5f32.to_bits(),
-    };
-    sign | rest as u16
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn halves_are_the_nearest_and_every_half_is_its_own() {
-        for bits in (0..=u16::MAX).filter(|bits| bits & 0x7c00 != 0x7c00) {
-            assert_eq!(half_of_f32(tensor::f32_of_half(bits)), bits);
-        }
-        let cases = [(65519.0, 0x7bff), (65520.0, 0x7c00), (2049.0, 0x6800), (2051.0, 0x6802), (3e-8, 1), (2.9e-8, 0)];
-        cases.iter().for_each(|&(number, bits)| assert_eq!(half_of_f32(number), bits, "{number}"));
-    }
 }

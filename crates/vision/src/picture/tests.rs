@@ -298,6 +298,26 @@ fn steps_in_a_row_are_what_each_of_them_does() {
 }
 
 #[test]
+fn a_tensor_may_show_nothing_of_the_picture() {
+    let pad = Step::Pad { left: 100, top: 0, right: 0, bottom: 0, colour: [9, 8, 7] };
+    let cubic = Resample { filter: Filter::Bicubic, antialias: true };
+    for before in [vec![], vec![OPENCV], vec![cubic]] {
+        let resize = before.into_iter().map(|resample| Step::Resize(Size::Exact(10, 10), resample));
+        let steps: Vec<_> = resize.chain([pad.clone(), Step::CenterCrop(10, 10)]).collect();
+        let (out, placement) = run(&Plan::new(&steps, UINT8).unwrap(), &ramp(10, 12));
+        assert!(out == [9, 8, 7].repeat(100));
+        assert_eq!(placement.offset_x, 50.0);
+    }
+}
+
+#[test]
+fn a_panic_of_a_decoder_is_an_error() {
+    let error = guard(Format::Png, || -> Result<()> { panic!("at {}", 7) }).unwrap_err();
+    assert_eq!(error.message(), "the code that decodes Png pictures panicked: at 7");
+    assert_eq!(error.code(), tensor::Code::Internal);
+}
+
+#[test]
 fn values_layouts_and_datatypes_are_those_of_the_output() {
     let picture = ramp(5, 4);
     let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
