@@ -45,9 +45,9 @@ pub struct Boxes {
 pub struct Decoder {
     /// Meaning of the outputs.
     pub layout: Layout,
-    /// Number of classes, if it is known; outputs with another number are rejected. In the layouts `Yolov5` and `Yolov8`
-    /// there may be more values behind the classes (masks, key points), which are skipped. `EndToEnd` and `Torchvision`
-    /// have no such number to check.
+    /// Number of classes, if it is known; outputs with another number are rejected. In the layouts `Yolov5` and
+    /// `Yolov8` there may be more values behind the classes (masks, key points), which are skipped. `EndToEnd` and
+    /// `Torchvision` have no such number to check.
     pub classes: Option<usize>,
     /// Width and height of the network's input in pixels, for relative boxes of a network whose input has borders
     /// around the picture. Without it they are relative to the picture, as in transformers.

@@ -59,8 +59,8 @@ impl Names {
     /// counts.
     ///
     /// # Errors
-    /// INVALID_ARG with the position in bytes if the text is not such a dictionary, an id is [`NAMES_MAX`] or more, or a
-    /// name or the text is too long.
+    /// INVALID_ARG with the position in bytes if the text is not such a dictionary, an id is [`NAMES_MAX`] or more, or
+    /// a name or the text is too long.
     pub fn from_dict(text: &str) -> Result<Self> {
         check_bytes(text)?;
         let mut dict = Dict { text, at: 0 };
