@@ -407,10 +407,11 @@ def test_a_remote_program_binds_functions_to_a_server_that_runs(triton):
         assert client.infer("Add", {"a": x}).as_numpy("sum").tolist() == [[3, 4]]
     ready = tritonclient.grpc.InferenceServerClient(triton.server.grpc_address).is_model_ready
     assert ready("Add") and until(lambda: not ready("Far"), 10)
-    with pytest.raises(PyTritonRuntimeError, match="the access token is not that of the server"), RemoteTriton(triton.server.http_address, access_token="no") as remote:
-        remote.bind("Far", Scale(5), tensors("x"), tensors("y"))
-    with pytest.raises(ConnectionError, match="no program of this machine and user serves with nereid.pytriton on port 1"), RemoteTriton("localhost:1") as remote:
-        remote.bind("Far", Scale(5), tensors("x"), tensors("y"))
+    for wrong_token in ("no", None):
+        with pytest.raises(PyTritonRuntimeError, match="the access token is not that of the server"):
+            RemoteTriton(triton.server.http_address, access_token=wrong_token).connect()
+    with pytest.raises(ConnectionError, match="no program of this machine and user serves with nereid.pytriton on port 1"):
+        RemoteTriton("localhost:1").connect()
 
 
 def test_a_remote_program_notices_the_end_of_the_server():
@@ -419,10 +420,10 @@ def test_a_remote_program_notices_the_end_of_the_server():
         remote.bind("Far", Scale(5), tensors("x"), tensors("y"))
         thread = threading.Thread(target=remote.serve)
         thread.start()
-        assert until(remote.is_alive, 10)
+        assert until(remote.is_connected, 10)
         assert client_of(made).infer("Far", {"x": np.ones((1, 1), np.float32)}).as_numpy("y").tolist() == [[6]]
     thread.join(20)
-    assert not thread.is_alive() and not remote.is_alive()
+    assert not thread.is_alive() and not remote.is_connected()
 
 
 def bound(function, **fields):

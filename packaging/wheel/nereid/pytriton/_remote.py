@@ -69,13 +69,23 @@ def port_of(url: str) -> int:
     return parts.port or (_GRPC_PORT if parts.scheme == "grpc" else _HTTP_PORT)
 
 
+def connect(port: int, key: bytes) -> Connection:
+    """Raises ConnectionError if there is no program of the server, and PyTritonRuntimeError if its token is another one."""
+    try:
+        return Client(path_of(port), "AF_UNIX", authkey=key)
+    except AuthenticationError:
+        raise PyTritonRuntimeError("the access token is not that of the server") from None
+    except OSError as error:
+        raise ConnectionError(f"no program of this machine and user serves with nereid.pytriton on port {port}: {error}") from None
+
+
 class Broker:
     """In the program of the server: binds what comes. `load` binds functions, `unload` ends a model."""
 
     def __init__(
         self,
         ports: Sequence[int],
-        key: Optional[bytes],
+        key: bytes,
         load: Callable[[TritonModelConfig, List[Callable[..., Any]], bool], None],
         unload: Callable[[str], None],
     ) -> None:
@@ -203,8 +213,8 @@ class _Far:
 class Remote:
     """A bound model, in the program that has its functions."""
 
-    def __init__(self, port: int, key: Optional[bytes], config: TritonModelConfig, functions: Sequence[Callable[..., Any]], is_strict: bool, on_end: Callable[[], None]) -> None:
-        """Returns when the model is loaded. Raises PyTritonRuntimeError if that fails, ConnectionError if there is no program of the server. `on_end`: it has gone."""
+    def __init__(self, port: int, key: bytes, config: TritonModelConfig, functions: Sequence[Callable[..., Any]], is_strict: bool, on_end: Callable[[], None]) -> None:
+        """Returns when the model is loaded. Raises PyTritonRuntimeError if that fails, and as `connect`. `on_end`: the program of the server has ended."""
         self._on_end = on_end
         self._is_closed = False
         self._loaded: queue.Queue[Optional[str]] = queue.Queue()
@@ -212,16 +222,13 @@ class Remote:
         told = _Bind(uuid.uuid4().hex, config, is_strict, len(functions))
         try:
             for function in functions:
-                connection = Client(path_of(port), "AF_UNIX", authkey=key)
+                connection = connect(port, key)
                 self._connections.append(connection)
                 connection.send(told)
                 threading.Thread(target=self._read, args=(connection, function), name="nereid-remote", daemon=True).start()
-        except AuthenticationError:
+        except BaseException:
             self.close()
-            raise PyTritonRuntimeError("the access token is not that of the server") from None
-        except OSError as error:
-            self.close()
-            raise ConnectionError(f"no program of this machine and user serves with nereid.pytriton on port {port}: {error}") from None
+            raise
         text = self._loaded.get()
         if text is not None:
             self.close()

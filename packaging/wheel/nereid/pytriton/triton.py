@@ -20,7 +20,7 @@ from nereid._server import Server, _arguments, error_lines
 from nereid.pytriton._bound import bound_class
 from nereid.pytriton._config import pbtxt, specs
 from nereid.pytriton._context import TritonContext, inject
-from nereid.pytriton._remote import Broker, Remote, port_of
+from nereid.pytriton._remote import Broker, Remote, connect, port_of
 from nereid.pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonValidationError
 from nereid.pytriton.model_config.common import DeviceKind, ModelConfig, Tensor
 from nereid.pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
@@ -101,8 +101,8 @@ class TritonSecurityConfig:
             return None
         return f"{','.join(self.restricted_endpoints)}:{TRITON_ACCESS_HEADER}={self.access_token}"
 
-    def key(self) -> Optional[bytes]:
-        return None if self.access_token is None else self.access_token.encode()
+    def key(self) -> bytes:
+        return (self.access_token or "").encode()
 
 
 def _model(
@@ -348,7 +348,7 @@ class RemoteTriton:
 
     def __init__(self, url: str, workspace: Any = None, access_token: Optional[str] = None) -> None:
         self._port = port_of(url)
-        self._key = None if access_token is None else access_token.encode()
+        self._key = (access_token or "").encode()
         self._bound: Dict[str, Tuple[TritonModelConfig, List[Callable[..., Any]], bool]] = {}
         self._remotes: List[Remote] = []
         self._is_connected = False
@@ -366,7 +366,7 @@ class RemoteTriton:
         strict: bool = False,
         trace_config: Optional[List[str]] = None,
     ) -> None:
-        """As `Triton.bind`. Raises ConnectionError if no program serves there."""
+        """As `Triton.bind`."""
         if model_name.lower() in self._bound:
             raise PyTritonInvalidOperationError("Cannot add model with the same name twice.")
         made, functions = _model(model_name, infer_func, inputs, outputs, model_version, config)
@@ -378,9 +378,10 @@ class RemoteTriton:
         self._bound[model_name.lower()] = made, functions, strict
 
     def connect(self) -> None:
-        """Loads what is bound."""
+        """Loads what is bound. Raises ConnectionError if no program serves there, and PyTritonRuntimeError if its token is another one."""
         if not self._is_connected:
             self._ended.clear()
+            connect(self._port, self._key).close()
             for bound in self._bound.values():
                 self._load(*bound)
             self._is_connected = True
@@ -406,7 +407,7 @@ class RemoteTriton:
         return was_connected
 
     def is_alive(self) -> bool:
-        return self._is_connected and not self._ended.is_set()
+        return not self._ended.is_set() and len(self._remotes) == len(self._bound)
 
     def is_connected(self) -> bool:
         return self._is_connected
