@@ -32,6 +32,7 @@ mod tls_front;
 mod token;
 mod trace_context;
 mod visible;
+mod vision;
 mod worker;
 
 pub use archive::archive;
@@ -57,6 +58,7 @@ pub use text_forms::text_forms;
 pub use tls_front::tls_front;
 pub use token::token;
 pub use trace_context::trace_context;
+pub use self::vision::{boxes, picture};
 pub use visible::visible;
 pub use worker::worker;
 
@@ -127,10 +129,12 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 29] = [
+pub const TARGETS: [(&str, Target); 31] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("files", files),
+    ("picture", picture),
+    ("boxes", boxes),
     ("json", json),
     ("text_forms", text_forms),
     ("grpc", grpc),

@@ -24,10 +24,14 @@ pub use plan::{Datatype, Filter, Layout, Output, Placement, Plan, Resample, Size
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tensor::{Error, Result};
+use tensor::{Error, Result, allowance};
 
 /// Most pixels that any [`Limits`] accept: a decoder counts bytes in 32 bits.
 pub const PIXELS_MAX: u64 = 1 << 28;
+
+/// Memory for a picture that is asked for (`tensor::allowance`) before it is decoded: its channels, and a copy that a
+/// decoder or a turn needs. Pictures of 16 bits and alpha take more for a moment.
+const ASKED_BYTES_PER_PIXEL: u64 = 6;
 
 /// Limits of what [`decode`] accepts. Memory stays below 16 bytes per pixel and thrice the size of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +71,7 @@ impl Limits {
         if width * height > pixels_max {
             return Err(found(format!("at most {pixels_max} pixels are accepted (pixels_max)")));
         }
+        allowance::ask((width * height * ASKED_BYTES_PER_PIXEL) as usize)?;
         // Both fit: `side_max` has 32 bits.
         Ok((width as u32, height as u32))
     }
