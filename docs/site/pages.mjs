@@ -37,6 +37,7 @@ export const GROUPS = [
   {
     title: 'Serve pictures',
     pages: [
+      ['docs/images.md', 'images.html'],
       ...once('tutorials/ocr', 'Tutorial: OCR'),
       ...once('tutorials/detector', 'Tutorial: a detector'),
       ['docs/pytorch.md', 'pytorch.html'],
