@@ -62,7 +62,6 @@ export const GROUPS = [
     title: 'Operate',
     pages: [
       ['docs/operating.md', 'operating.html'],
-      ...once('tuning', 'Tuning'),
       ['docs/console.md', 'console.html'],
       ['docs/why.md', 'why.html'],
       ['docs/tuning.md', 'tuning.html'],
