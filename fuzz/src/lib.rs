@@ -35,6 +35,7 @@ mod visible;
 mod vision;
 mod worker;
 
+pub use self::vision::{boxes, picture};
 pub use archive::archive;
 pub use cache_entry::cache_entry;
 pub use cache_messages::cache_messages;
@@ -58,7 +59,6 @@ pub use text_forms::text_forms;
 pub use tls_front::tls_front;
 pub use token::token;
 pub use trace_context::trace_context;
-pub use self::vision::{boxes, picture};
 pub use visible::visible;
 pub use worker::worker;
 

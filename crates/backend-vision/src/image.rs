@@ -12,7 +12,8 @@ use std::sync::Arc;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Result, Shape};
 use vision::picture::{
-    Colour, Datatype, Filter, Layout, Limits, Output, PIXELS_MAX, Picture, Placement, Plan, Resample, Size, Step, decode,
+    Colour, Datatype, Filter, Layout, Output, PIXELS_MAX, Picture, PictureLimits, PicturePlan, Placement, Resample,
+    Size, Step, decode,
 };
 
 /// Backend `image`.
@@ -48,8 +49,8 @@ const KNOWN: [&str; 18] = [
 
 /// What a configuration asks for.
 struct Settings {
-    plan: Plan,
-    limits: Limits,
+    plan: PicturePlan,
+    limits: PictureLimits,
     threads: usize,
 }
 
@@ -116,7 +117,9 @@ impl Settings {
         }
         let pixels_max = parameters.number("pixels_max")?.unwrap_or(PICTURE_PIXELS_MAX);
         if !(1..=PIXELS_MAX).contains(&pixels_max) {
-            return Err(Error::invalid(format!("parameter 'pixels_max': expected 1 to {PIXELS_MAX}, got {pixels_max}")));
+            return Err(Error::invalid(format!(
+                "parameter 'pixels_max': expected 1 to {PIXELS_MAX}, got {pixels_max}"
+            )));
         }
         let output = Output {
             colour: parameters.choice("color", &colour)?.unwrap_or(Colour::Rgb),
@@ -124,12 +127,12 @@ impl Settings {
             datatype,
             pixels_max,
         };
-        let mut limits = Limits { pixels_max, ..Limits::default() };
+        let mut limits = PictureLimits { pixels_max, ..PictureLimits::default() };
         if let Some(side_max) = parameters.number("side_max")? {
             limits.side_max = side_max;
         }
         let threads = parameters.number("threads")?.unwrap_or(usize::MAX).max(1);
-        Ok(Self { plan: Plan::new(&steps, output)?, limits, threads })
+        Ok(Self { plan: PicturePlan::new(&steps, output)?, limits, threads })
     }
 
     fn datatype(&self) -> DataType {
@@ -214,7 +217,12 @@ impl ImageModel {
     }
 
     /// Runs `work` for each item, in memory that is charged, on several threads.
-    fn each<T: Send>(&self, items: impl ExactSizeIterator<Item = T> + Send, control: &RunControl, work: impl Fn(T) + Sync) {
+    fn each<T: Send>(
+        &self,
+        items: impl ExactSizeIterator<Item = T> + Send,
+        control: &RunControl,
+        work: impl Fn(T) + Sync,
+    ) {
         helpers::each("nereid-image", self.settings.threads, items, control, work);
     }
 
@@ -231,7 +239,8 @@ impl ImageModel {
         let mut shape = None;
         for (row, source) in work.sources.iter().enumerate() {
             let Source::Picture(Ok(picture)) = source else { continue };
-            let own = self.settings.plan.output_shape(picture.width(), picture.height()).map_err(|e| of_row(row, &e))?;
+            let own =
+                self.settings.plan.output_shape(picture.width(), picture.height()).map_err(|e| of_row(row, &e))?;
             match shape.replace(own) {
                 Some(other) if other != own => {
                     return Err(Error::invalid(format!(

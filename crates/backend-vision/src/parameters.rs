@@ -32,12 +32,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// A value read by `read`; `None` if the configuration has none.
-    pub(crate) fn read<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>> {
+    pub(crate) fn read<T>(&self, key: &str, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
         let Some(text) = self.text(key) else { return Ok(None) };
         read(text).map(Some).ok_or_else(|| wrong(key, expected, text))
     }

@@ -1,6 +1,6 @@
 //! The orientation in EXIF data, which is a TIFF of one tag that counts here, and its application to pixels.
 
-use super::Picture;
+use super::pixels::Picture;
 
 /// Orientation of a picture whose first row is on top and whose first column is on the left.
 pub const UPRIGHT: u8 = 1;

@@ -1,12 +1,14 @@
 //! Writes the rows of a canvas as elements of a tensor.
 
-use super::Picture;
-use super::plan::{Datatype, Filter, Geometry, Layout, Resample};
+use super::geometry::Geometry;
+use super::pixels::Picture;
 use super::resize::Resizer;
+use super::steps::{Datatype, Layout};
+use super::taps::{Filter, Resample};
 use std::ops::Range;
 
 /// Bytes of an element; as many count as its datatype has.
-pub type Value = [u8; 4];
+pub type ElementBytes = [u8; 4];
 
 /// Writes all of `out`. `values` has the element by channel and value of the picture.
 pub fn tensor(
@@ -15,10 +17,10 @@ pub fn tensor(
     layout: Layout,
     datatype: Datatype,
     fill: [u8; 3],
-    values: &[[Value; 256]],
+    values: &[[ElementBytes; 256]],
     out: &mut [u8],
 ) {
-    let rows = Rows::new(picture, geometry, fill);
+    let rows = CanvasRows::new(picture, geometry, fill);
     match (datatype, layout) {
         (Datatype::Fp32, Layout::Nchw) => rows.planes::<4>(values, out),
         (Datatype::Fp16, Layout::Nchw) => rows.planes::<2>(values, out),
@@ -30,8 +32,8 @@ pub fn tensor(
 }
 
 /// Rows of the canvas, made one after the other.
-struct Rows<'a> {
-    /// None if the canvas shows nothing of the picture.
+struct CanvasRows<'a> {
+    /// Source of the rows, unless the canvas shows nothing of the picture.
     resizer: Option<Resizer<'a>>,
     height: usize,
     /// Bytes of a row, and rows of the canvas that show the picture.
@@ -39,7 +41,7 @@ struct Rows<'a> {
     border: Vec<u8>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> CanvasRows<'a> {
     fn new(picture: &'a Picture, geometry: Geometry, fill: [u8; 3]) -> Self {
         let Geometry { window, resized, resample, offset, canvas, shown: (across, down) } = geometry;
         let channels = picture.colour.channels();
@@ -73,7 +75,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Writes channels, height, width in elements of `N` bytes.
-    fn planes<const N: usize>(self, values: &[[Value; 256]], out: &mut [u8]) {
+    fn planes<const N: usize>(self, values: &[[ElementBytes; 256]], out: &mut [u8]) {
         let channels = values.len();
         let width = self.border.len() / channels;
         let plane = width * self.height;
@@ -88,7 +90,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Writes height, width, channels in elements of `N` bytes.
-    fn pixels<const N: usize>(self, values: &[[Value; 256]], out: &mut [u8]) {
+    fn pixels<const N: usize>(self, values: &[[ElementBytes; 256]], out: &mut [u8]) {
         let channels = values.len();
         let elements = out.as_chunks_mut::<N>().0;
         self.each(|y, row| {
@@ -102,7 +104,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn head<const N: usize>(value: Value) -> [u8; N] {
+fn head<const N: usize>(value: ElementBytes) -> [u8; N] {
     std::array::from_fn(|i| value[i])
 }
 
