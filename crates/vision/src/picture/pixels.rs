@@ -1,7 +1,7 @@
 //! Decoded pictures, and limits of their sizes.
 
 use std::fmt;
-use tensor::{Error, Result};
+use tensor::{Error, Result, allowance};
 
 /// Most pixels that any [`PictureLimits`] accept: the decoder of WebP counts bytes in 32 bits.
 pub const PIXELS_MAX: u64 = 1 << 28;
@@ -17,6 +17,10 @@ pub struct PictureLimits {
     /// Most scans of a progressive JPEG. Each one visits all pixels, however few bytes it has.
     pub scans_max: u32,
 }
+
+/// Memory for a picture that is asked for (`tensor::allowance`) before it is decoded: that of a progressive JPEG with
+/// four channels. An animated WebP takes 14 for a moment.
+const ASKED_BYTES_PER_PIXEL: u64 = 12;
 
 impl Default for PictureLimits {
     /// 64 megapixels, 16384 pixels per side, and 64 scans; encoders write about ten.
@@ -45,6 +49,7 @@ impl PictureLimits {
         if width * height > pixels_max {
             return Err(found(format!("at most {pixels_max} pixels are accepted (pixels_max)")));
         }
+        allowance::ask((width * height * ASKED_BYTES_PER_PIXEL) as usize)?;
         // Both fit: `side_max` has 32 bits.
         Ok((width as u32, height as u32))
     }
