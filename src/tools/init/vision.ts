@@ -3,7 +3,7 @@
  * the network, and read classes or boxes. A server in this process loads all of it and gets a picture.
  */
 
-import { CommandError, ServerError, invocation, lookAt, plainReason, shellWord } from '../../internal.js'
+import { CommandError, ServerError, invocation, lookAt, plainReason, printable, shellWord } from '../../internal.js'
 import type { CommandArguments, GraphValue, OnnxFile, Server } from '../../internal.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { Staging, type ModelFile } from './place.js'
@@ -22,8 +22,7 @@ const DETECTING = ['detect', 'segment', 'pose']
 /** The value of --task; null without it. */
 export function taskOf(options: CommandArguments['options']): Task | null {
   const task = options.get('task')
-  if (task === undefined || task === 'classify' || task === 'detect') return task ?? null
-  throw new CommandError(`--task=${task}: the value must be classify or detect`)
+  return task === 'classify' || task === 'detect' ? task : null
 }
 
 /** Writes the models, tries them with a picture, and returns what to print. */
@@ -65,7 +64,7 @@ export async function makeVision(
         write(staging, plan, 0)
         const alone = await tried(staging, name, source, 1)
         if (alone === null) {
-          plan.guesses.push(`The network fails with two pictures (${refusal}), so max_batch_size is 0.`)
+          plan.guesses.network.push(`The network fails with two pictures (${refusal}), so max_batch_size is 0.`)
           ;[rows, refusal] = [0, null]
         }
         write(staging, plan, rows)
@@ -137,16 +136,22 @@ function visionPlan(
     settings,
     names,
     activation: task === 'classify' ? activationOf(network, config, ultralytics) : null,
-    guesses: [...network.guesses, ...guesses],
+    guesses: { image: [...network.guesses.input, ...guesses], network: [], reader: [...network.guesses.outputs] },
     missing,
   }
   if (file.metadata.get('names') === null) plan.missing.push("the metadata 'names' are too long: LABELS has numbers")
   const { classes } = network
-  if (names === null) plan.guesses.push('The files do not name the classes: LABELS has their numbers. See label_filename.')
+  if (names === null)
+    plan.guesses.reader.push(
+      'The files do not name the classes: LABELS has their numbers. For names, write labels.txt, one name in each line, ' +
+        'and add label_filename: "labels.txt" to LABELS.',
+    )
   else if (classes !== null && classes !== names.length)
-    plan.guesses.push(`The files name ${names.length} classes, and the network has ${classes}: compare labels.txt.`)
+    plan.guesses.reader.push(
+      `The files name ${names.length} classes, and the network has ${classes}: compare labels.txt.`,
+    )
   if (plan.activation?.isGuess === true)
-    plan.guesses.push(
+    plan.guesses.reader.push(
       'Scores are a softmax of the output. If the network returns probabilities, set "activation" to none; if several ' +
         'classes may apply, to sigmoid.',
     )
@@ -198,7 +203,7 @@ async function refusalOf(server: Server, name: string, pictures: number): Promis
     const text = await answer.text()
     if (answer.ok) return null
     const { error = text } = JSON.parse(text) as { error?: string }
-    return error
+    return error.replace(/\s+/g, ' ').trim()
   } catch (error) {
     return `no answer (${String(error)})`
   }
@@ -234,10 +239,10 @@ function report(
   refusal: string | null,
 ): string {
   const list = (title: string, items: readonly string[]): string[] =>
-    items.length === 0 ? [] : ['', title, ...items.map((item) => `  - ${item}`)]
+    items.length === 0 ? [] : ['', title, ...items.map((item) => `  - ${printable(item)}`)]
   const lines = [
     ...files,
-    ...list('Guessed; comments in the configurations say the same:', guesses),
+    ...list('Guessed, as comments in the configurations say:', Object.values(guesses).flat()),
     ...list('Without an equivalent here:', missing),
     '',
     'Serve it:',
@@ -246,6 +251,7 @@ function report(
     'Send a picture, in another terminal:',
     `  curl -F image=@cat.jpg localhost:8000/v2/models/${name}/infer`,
   ]
-  if (refusal !== null) lines.push('', `Note: the network rejected a picture of ${WIDTH}x${HEIGHT}: ${refusal}`)
+  if (refusal !== null)
+    lines.push('', `Note: the network rejected a picture of ${WIDTH}x${HEIGHT}: ${printable(refusal)}`)
   return `${lines.join('\n')}\n`
 }

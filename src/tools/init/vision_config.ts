@@ -15,7 +15,9 @@ export interface VisionPlan {
   names: string[] | null
   /** What makes scores of the output of a classification network. */
   activation: { value: string; why: string; isGuess: boolean } | null
-  guesses: string[]
+  /** Assumptions by the step whose configuration has them, each with what to change if it is wrong. */
+  guesses: { image: string[]; network: string[]; reader: string[] }
+  /** What the files ask for and the backend does not do. */
   missing: string[]
 }
 
@@ -109,7 +111,11 @@ function tensors(field: 'input' | 'output', list: readonly Declared[], rows: num
 const parameter = (key: string, value: string): string =>
   `parameters { key: ${quoted(key)} value { string_value: ${quoted(value)} } }`
 
-function ensemble({ name, task, network: { input, outputs, ...rest } }: VisionPlan, rows: number, last: string): string[] {
+function ensemble(
+  { name, task, network: { input, outputs, ...rest } }: VisionPlan,
+  rows: number,
+  last: string,
+): string[] {
   const roles = rolesOf({ input, outputs, ...rest })
   const pair = (kind: 'input' | 'output', key: string, value: string): string =>
     `      ${kind}_map { key: ${quoted(key)} value: ${quoted(value)} }`
@@ -165,7 +171,7 @@ function image({ name, task, network: of, settings, guesses, missing }: VisionPl
   return [
     ...head(`${name}_image`, 'backend: "image"', rows, [
       'Files of pictures in, the tensor of the network out.',
-      ...guesses.map((guess) => `GUESS: ${guess}`),
+      ...guesses.image.map((guess) => `GUESS: ${guess}`),
       ...missing.map((what) => `NO EQUIVALENT: ${what}.`),
     ]),
     ...tensors('input', [IMAGE], rows),
@@ -175,7 +181,7 @@ function image({ name, task, network: of, settings, guesses, missing }: VisionPl
   ]
 }
 
-function network({ name, network: { input, outputs } }: VisionPlan, rows: number): string[] {
+function network({ name, network: { input, outputs }, guesses }: VisionPlan, rows: number): string[] {
   const declared = ({ name: tensor, datatype, row, lead, inGraph }: NetworkTensor): Declared => ({
     name: tensor,
     datatype,
@@ -186,6 +192,7 @@ function network({ name, network: { input, outputs } }: VisionPlan, rows: number
   return [
     ...head(`${name}_network`, 'backend: "onnxruntime"', rows, [
       'The network as its file has it. Outputs that no step reads are left out.',
+      ...guesses.network.map((guess) => `GUESS: ${guess}`),
     ]),
     ...tensors('input', [declared(input)], rows),
     ...tensors('output', outputs.map(declared), rows),
@@ -200,7 +207,7 @@ function network({ name, network: { input, outputs } }: VisionPlan, rows: number
 
 /** The last step: its inputs are the outputs of the network. */
 function reader(plan: VisionPlan, rows: number, backend: string, comment: string): string[] {
-  const { name, task, network: of, names } = plan
+  const { name, task, network: of, names, guesses } = plan
   const given = rolesOf(of).map((role, i) => ({
     name: role,
     datatype: of.outputs[i]?.datatype ?? '',
@@ -210,12 +217,11 @@ function reader(plan: VisionPlan, rows: number, backend: string, comment: string
   const labelled = ANSWERS[task].map((answer) =>
     answer.name === 'LABELS' && names !== null ? { ...answer, more: ` label_filename: "${LABELS_FILE}"` } : answer,
   )
-  const none =
-    names === null
-      ? ['GUESS: LABELS has numbers. For names, add label_filename: "labels.txt", a file with one name in each line.']
-      : []
   return [
-    ...head(`${name}_${backend}`, `backend: "${backend}"`, rows, [comment, ...none]),
+    ...head(`${name}_${backend}`, `backend: "${backend}"`, rows, [
+      comment,
+      ...guesses.reader.map((guess) => `GUESS: ${guess}`),
+    ]),
     ...tensors('input', task === 'detect' ? [...given, PLACEMENT] : given, rows),
     ...tensors('output', labelled, rows),
     '',
@@ -223,10 +229,10 @@ function reader(plan: VisionPlan, rows: number, backend: string, comment: string
 }
 
 function labels(plan: VisionPlan, rows: number): string[] {
-  const { value = 'softmax', why = '', isGuess = false } = plan.activation ?? {}
+  const { value = 'softmax', why = '' } = plan.activation ?? {}
   return [
     ...reader(plan, rows, 'labels', 'Scores of the network in, the best classes out.'),
-    ...wrapped(`${isGuess ? 'GUESS: ' : ''}${why} Possible: none, softmax, sigmoid.`),
+    ...wrapped(`${why} Possible: none, softmax, sigmoid.`),
     parameter('activation', value),
     '# Number of classes in an answer. A request may say it: -F top_k=1.',
     parameter('top_k', '5'),
@@ -238,9 +244,10 @@ function boxes(plan: VisionPlan, rows: number): string[] {
   const isCounted = classes !== null && ['yolov5', 'yolov8'].includes(layout ?? '')
   return [
     ...reader(plan, rows, 'boxes', 'Outputs of the network in, boxes in pixels of the picture out.'),
-    ...plan.network.guesses.flatMap((guess) => wrapped(`GUESS: ${guess}`)),
     parameter('layout', layout ?? ''),
-    ...(isCounted ? ['# Values behind the classes, such as masks, are skipped.', parameter('classes', String(classes))] : []),
+    ...(isCounted
+      ? ['# Values behind the classes, such as masks, are skipped.', parameter('classes', String(classes))]
+      : []),
     '',
     '# Other values than the usual ones of the layout. A request may say them: -F score_threshold=0.5.',
     `# ${parameter('score_threshold', '0.5')}`,

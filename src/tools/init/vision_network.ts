@@ -3,7 +3,7 @@
  * returns boxes or scores. Pure.
  */
 
-import { CommandError, DATATYPES, type GraphValue, type OnnxFile } from '../../internal.js'
+import { CommandError, DATATYPES, printable, type GraphValue, type OnnxFile } from '../../internal.js'
 
 export type Task = 'classify' | 'detect'
 
@@ -37,8 +37,8 @@ export interface Network {
   classes: number | null
   /** The graph ends with this activation function: Softmax or Sigmoid. */
   activation: string | null
-  /** Assumptions, each with what to change if it is wrong. */
-  guesses: string[]
+  /** Assumptions, each with what to change if it is wrong: about the picture, and about the outputs. */
+  guesses: { input: string[]; outputs: string[] }
 }
 
 /** Facts about the classes that other files have. */
@@ -72,14 +72,14 @@ const shapeText = (shape: readonly Dim[] | null): string =>
 
 /** @throws {CommandError} for a network that no configuration fits; the text lists its tensors */
 export function networkOf(file: OnnxFile, task: Task, source: string, hints: Hints): Network {
-  const guesses: string[] = []
+  const guesses: Network['guesses'] = { input: [], outputs: [] }
   const inputs = file.inputs.filter(({ name }) => !file.initializers.has(name))
   const [picture, ...others] = inputs
   const listed = (values: readonly GraphValue[]): string =>
     values.map((value) => `${value.name} ${typeOf(value)} ${shapeText(value.shape)}`).join(', ') || 'none'
   const refuse = (what: string): never => {
     const found = `Its inputs: ${listed(inputs)}. Its outputs: ${listed(file.outputs)}.`
-    throw new CommandError(`${source} ${what}.\n${found}`)
+    throw new CommandError(`${source} ${what}.\n${printable(found)}`)
   }
   if (picture === undefined || others.length > 0)
     return refuse(
@@ -103,7 +103,7 @@ export function networkOf(file: OnnxFile, task: Task, source: string, hints: Hin
   if (typeof found === 'number' && !isChannels(found))
     refuse('has an input with neither 3 nor 1 channels, first or last')
   if (!isChannels(found))
-    guesses.push(
+    guesses.input.push(
       'The file does not say where the channels are: taken as [rows, 3, height, width]. If they are last, set ' +
         '"layout" to nhwc and reorder the dims.',
     )
@@ -112,7 +112,8 @@ export function networkOf(file: OnnxFile, task: Task, source: string, hints: Hin
   const [height = -1, width = -1] = sides
   const dims = isChannelsLast ? [...sides, channels] : [channels, ...sides]
   const read = task === 'classify' ? scores : boxes
-  const { outputs, layout, classes, isUnbatched } = read(file, { hasRow, hints, guesses }) ?? refuse(unfit(task))
+  const { outputs, layout, classes, isUnbatched } =
+    read(file, { hasRow, hints, guesses: guesses.outputs }) ?? refuse(unfit(task))
   const bad = outputs.find((value) => !VALUES.includes(typeOf(value)))
   if (bad !== undefined)
     refuse(`has an output of ${typeOf(bad)}, and '${task}' reads ${VALUES.join(', ')}: export it with FP32`)
@@ -137,7 +138,8 @@ export function networkOf(file: OnnxFile, task: Task, source: string, hints: Hin
   }
 }
 
-const typeOf = ({ type }: GraphValue): string => [...DATATYPES.values()].find(({ onnx }) => onnx === type)?.name ?? `type ${type}`
+const typeOf = ({ type }: GraphValue): string =>
+  [...DATATYPES.values()].find(({ onnx }) => onnx === type)?.name ?? `type ${type}`
 
 const sizeOf = (dim: Dim): number => (typeof dim === 'number' && dim > 0 && Number.isSafeInteger(dim) ? dim : -1)
 
@@ -192,7 +194,8 @@ function scores({ outputs }: OnnxFile, { hints, guesses }: Context): Outputs | n
     fits.find(({ name }) => /^(?:logits|scores|prob\w*)$/i.test(name)) ??
     fits.find(({ shape }) => hints.names !== null && shape?.[1] === hints.names) ??
     first
-  if (others.length > 0) guesses.push(`The scores are taken from '${best.name}', one of ${fits.length} outputs that fit.`)
+  if (others.length > 0)
+    guesses.push(`The scores are taken from '${best.name}', one of ${fits.length} outputs that fit.`)
   return { outputs: [best], layout: null, classes: known(best.shape?.[1]), isUnbatched: false }
 }
 
@@ -200,7 +203,8 @@ function boxes(file: OnnxFile, context: Context): Outputs | null {
   return final(file, context) ?? maps(file, context) ?? queries(file, context) ?? candidates(file, context)
 }
 
-const ofRank = (values: readonly GraphValue[], rank: number): GraphValue[] => values.filter(({ shape }) => shape?.length === rank)
+const ofRank = (values: readonly GraphValue[], rank: number): GraphValue[] =>
+  values.filter(({ shape }) => shape?.length === rank)
 
 /** torchvision: boxes, labels and scores of one picture. */
 function final({ outputs }: OnnxFile, { hasRow }: Context): Outputs | null {
@@ -254,7 +258,13 @@ function queries({ outputs }: OnnxFile, { hints, guesses }: Context): Outputs | 
   const count = known(logits.shape?.[1])
   const byType = hints.modelType === null ? null : SOFTMAX_TYPES.includes(hints.modelType)
   const byNames =
-    hints.names === null || width === null ? null : width === hints.names + 1 ? true : width === hints.names ? false : null
+    hints.names === null || width === null
+      ? null
+      : width === hints.names + 1
+        ? true
+        : width === hints.names
+          ? false
+          : null
   const isDetr = byType ?? byNames ?? count !== 300
   if (byType === null && byNames === null)
     guesses.push(

@@ -232,7 +232,8 @@ function ofPreprocessor(fields: Fields, network: Network): Steps {
     settings.push({ key: 'resize', value: resize, why: from(cropShare === null ? 'size' : 'size, crop_pct') })
     settings.push({ key: 'interpolation', value: FILTERS[filter] ?? 'bilinear', why: from('resample') })
   }
-  if (crop !== null) settings.push({ key: 'center_crop', value: crop, why: from(asked === null ? 'size' : 'crop_size') })
+  if (crop !== null)
+    settings.push({ key: 'center_crop', value: crop, why: from(asked === null ? 'size' : 'crop_size') })
   settings.push(...coloursOf(fields, network, from, missing))
   if (fields.flag('do_flip_channel_order', false))
     settings.push({ key: 'color', value: 'bgr', why: from('do_flip_channel_order') })
@@ -241,7 +242,7 @@ function ofPreprocessor(fields: Fields, network: Network): Steps {
   for (const key of ['pad_size', 'size_divisor', 'pad_and_return_pixel_mask']) fields.has(key)
   for (const key of fields.others)
     if (!HARMLESS.test(key) && (!key.startsWith('do_') || fields.flag(key, false)))
-      missing.push(`${name}: '${key.slice(0, 60)}' is not read`)
+      missing.push(`${name}: ${JSON.stringify(key.slice(0, 60))} is not read`)
   return { settings, guesses, missing }
 }
 
@@ -272,7 +273,8 @@ function resizeOf(family: string, size: Size, crop: Size | undefined, share: num
     const own = isConvNext ? { crop: `${side}x${side}` } : { crop: squareOf(crop) }
     return { resize: `shortest:${Math.floor(side / share)}`, ...own, size: null }
   }
-  if (/levit/i.test(family)) return { resize: `shortest:${Math.floor(SHORTEST_PER_CROP * side)}`, crop: null, size: null }
+  if (/levit/i.test(family))
+    return { resize: `shortest:${Math.floor(SHORTEST_PER_CROP * side)}`, crop: null, size: null }
   const longest = 'shortest' in size && size.longest !== null ? { longest: size.longest } : {}
   return { resize: `shortest:${side}`, crop: null, size: null, ...longest }
 }
