@@ -98,7 +98,7 @@ export { findVersions } from './repository/versions.js'
 /** Files of models: graphs of ONNX, folders of text models, imports of code. */
 export { lookAt, textFolderOf, whyNoWeights } from './repository/index.js'
 export { onnxPath } from './repository/graph_io.js'
-export type { OnnxFile } from './repository/onnx_file.js'
+export type { GraphValue, OnnxFile } from './repository/onnx_file.js'
 export { isCode, relativeImports } from './native/typescript.js'
 export { isInModel } from './native/index.js'
 export type { TextFolder, TextGuess } from './native/contract.js'

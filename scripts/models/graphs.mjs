@@ -117,3 +117,56 @@ export function classifier() {
     ],
   })
 }
+
+/**
+ * A network that returns `outputs` for every picture. Each is a shape, with the values in `data` or zeros; the input
+ * and outputs have `rows` first, or none if that is null. `end` is an activation function of the first output. With
+ * `isSingle` it fails for more than one picture, which its shapes do not say.
+ */
+export function vision(network) {
+  const { input, outputs, type = TYPE.FP32, rows = 'batch', end = null, isSingle = false, metadata = {} } = network
+  const lead = rows === null ? [] : [rows]
+  const axes = Array.from({ length: input.length }, (_, i) => BigInt(i + lead.length))
+  const made = outputs.map(({ name, shape, data = null, type: to = TYPE.FP32 }, i) => {
+    const sizes = shape.map((dim) => (typeof dim === 'string' ? 2 : dim))
+    const count = sizes.reduce((a, b) => a * b, 1)
+    const ones = [...lead.map(() => -1n), ...sizes.map(() => 1n)]
+    const values = Float32Array.from({ length: count }, (_, at) => data?.[at] ?? 0)
+    const sum = `${name}.sum`
+    return {
+      nodes: [
+        node('Reshape', ['zero', `${name}.ones`], [`${name}.zero`]),
+        node('Add', [`${name}.zero`, `${name}.values`], [sum]),
+        i === 0 && end !== null ? node(end, [sum], [name]) : node('Cast', [sum], [name], { to }),
+      ],
+      value: value(name, to, [...lead, ...shape]),
+      constants: [
+        initializer(`${name}.ones`, TYPE.INT64, [ones.length], raw(BigInt64Array.from(ones))),
+        initializer(`${name}.values`, TYPE.FP32, sizes, raw(values)),
+      ],
+    }
+  })
+  return model(
+    {
+      nodes: [
+        node('Cast', ['picture'], ['pixels'], { to: TYPE.FP32 }),
+        node('ReduceMean', ['pixels', 'axes'], ['mean'], { keepdims: 0 }),
+        node('Reshape', ['mean', isSingle ? 'one' : 'all'], ['means']),
+        node('ReduceMean', ['means'], ['overall'], { keepdims: 0 }),
+        node('Mul', ['overall', 'nothing'], ['nil']),
+        node('Mul', ['mean', 'nil'], ['zero']),
+        ...made.flatMap(({ nodes }) => nodes),
+      ],
+      inputs: [value('picture', type, [...lead, ...input])],
+      outputs: made.map((one) => one.value),
+      initializers: [
+        initializer('axes', TYPE.INT64, [axes.length], raw(BigInt64Array.from(axes))),
+        initializer('one', TYPE.INT64, [1], raw(BigInt64Array.of(1n))),
+        initializer('all', TYPE.INT64, [1], raw(BigInt64Array.of(-1n))),
+        initializer('nothing', TYPE.FP32, [], raw(Float32Array.of(0))),
+        ...made.flatMap(({ constants }) => constants),
+      ],
+    },
+    metadata,
+  )
+}

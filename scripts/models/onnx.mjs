@@ -103,13 +103,14 @@ export const subgraph = ({ nodes, inputs, outputs, initializers = [] }) =>
     outputs.map((v) => message(12, v)),
   ].flat()
 
-/** Bytes of a `.onnx` file. */
-export function model(graph) {
+/** Bytes of a `.onnx` file. `metadata` has texts by key. */
+export function model(graph, metadata = {}) {
   return Buffer.concat([
     int(1, IR_VERSION),
     bytes(2, 'nereid'),
     message(7, subgraph(graph)),
     message(8, bytes(1, ''), int(2, OPSET)),
+    ...Object.entries(metadata).map(([name, text]) => message(14, bytes(1, name), bytes(2, text))),
   ])
 }
 

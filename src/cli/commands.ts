@@ -101,6 +101,15 @@ export const COMMANDS: readonly Command[] = [
           'decides: it batches if rows are independent and batches are faster.',
       },
       {
+        name: 'task',
+        value: 'classify|detect',
+        meaning:
+          'Make an ensemble that takes files of pictures, of an ONNX model that classifies them or detects objects: ' +
+          'NAME, NAME_image, NAME_network, and NAME_labels or NAME_boxes. A preprocessor_config.json and a ' +
+          'config.json beside the model, and metadata of Ultralytics in it, say how; the output lists what was ' +
+          'guessed.',
+      },
+      {
         name: 'file',
         value: 'path',
         meaning: 'Graph of a text model, below its DIRECTORY, such as onnx/model_quantized.onnx.',

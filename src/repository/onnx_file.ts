@@ -14,6 +14,10 @@ const DEPTH_MAX = 64
 /** Maximum number of fields, including skipped ones: some seconds of work. */
 const FIELDS_MAX = 1 << 24
 const TEXT_BYTES_MAX = 4096
+/** Maximum size of a value of the metadata; names of thousands of classes need a part of it. */
+const METADATA_BYTES_MAX = 1 << 20
+/** Keys of the metadata that exporters of Ultralytics write, and commands read. */
+const METADATA_KEYS: readonly string[] = ['names', 'task', 'imgsz', 'stride', 'end2end']
 const FILES_MAX = 10_000
 /** Maximum number of inputs, outputs and initializers of the main graph, and of their dimensions. */
 const NAMES_MAX = 1 << 20
@@ -43,11 +47,16 @@ export interface OnnxFile {
   initializers: Set<string>
   /** Weight files as the model writes them: paths relative to its directory, each once, not checked. */
   dataFiles: string[]
+  /** Values of the metadata by `METADATA_KEYS`; null for one that is too long to be read. */
+  metadata: Map<string, string | null>
+  /** Activation functions of the main graph by the tensor that they write: Softmax or Sigmoid. */
+  activations: Map<string, string>
 }
 
 type Message =
   | 'model'
   | 'opset'
+  | 'property'
   | 'graph'
   | 'function'
   | 'node'
@@ -63,8 +72,9 @@ type Message =
 
 /** Field numbers of `onnx.proto` that contain messages to read. */
 const INSIDE: Readonly<Record<Message, Readonly<Record<number, Message>>>> = {
-  model: { 7: 'graph', 8: 'opset', 25: 'function' },
+  model: { 7: 'graph', 8: 'opset', 14: 'property', 25: 'function' },
   opset: {},
+  property: {},
   graph: { 1: 'node', 5: 'tensor', 11: 'value', 12: 'value', 15: 'sparse' },
   function: { 7: 'node' },
   node: { 5: 'attribute' },
@@ -83,6 +93,8 @@ const INSIDE: Readonly<Record<Message, Readonly<Record<number, Message>>>> = {
 const KEPT: Readonly<Partial<Record<Message, readonly number[]>>> = {
   model: [1],
   opset: [1, 2],
+  property: [1, 2],
+  node: [2, 4],
   tensor: [8],
   entry: [1, 2],
   value: [1],
@@ -216,6 +228,8 @@ class Reader {
     inputs: [],
     outputs: [],
     initializers: new Set(),
+    metadata: new Map(),
+    activations: new Map(),
   }
   readonly size: number
   readonly #fd: number
@@ -255,7 +269,10 @@ class Reader {
         const until = this.#at + length
         const inside = INSIDE[kind][field]
         if (inside !== undefined) this.#inside(inside, field, until, depth + 1)
-        else if (isKept) kept.set(field, this.#text(length))
+        else if (kind === 'property' && field === 2) {
+          // Other tools keep whole documents here, which are no reason to reject a file.
+          if (length <= METADATA_BYTES_MAX) kept.set(field, this.#text(length, METADATA_BYTES_MAX))
+        } else if (isKept) kept.set(field, this.#text(length, TEXT_BYTES_MAX))
         this.#at = until
       } else throw broken('it is not protobuf')
       if (field === 0) throw broken('it is not protobuf')
@@ -284,6 +301,12 @@ class Reader {
     if (this.locations.size > FILES_MAX) throw beyond(`its data are in more than ${FILES_MAX} files`)
     if (kind === 'model') this.file.irVersion = number(1)
     if (kind === 'opset' && (text(1) === '' || text(1) === 'ai.onnx')) this.file.opset = number(2)
+    if (kind === 'property' && METADATA_KEYS.includes(text(1)))
+      this.file.metadata.set(text(1), kept.has(2) ? text(2) : null)
+    if (kind === 'node' && depth === 2 && ['Softmax', 'Sigmoid'].includes(text(4))) {
+      this.#count()
+      this.file.activations.set(text(2), text(4))
+    }
     if (kind === 'value') this.#value.name = text(1)
     if (kind === 'tensorType') this.#value.type = number(1)
     if (kind === 'dim') {
@@ -332,8 +355,8 @@ class Reader {
     this.#at += bytes
   }
 
-  #text(length: number): string {
-    if (length > TEXT_BYTES_MAX) throw beyond(`a name or a path in it is longer than ${TEXT_BYTES_MAX} bytes`)
+  #text(length: number, bytesMax: number): string {
+    if (length > bytesMax) throw beyond(`a name or a path in it is longer than ${bytesMax} bytes`)
     const bytes = Buffer.alloc(length)
     for (let i = 0; i < length; i += 1) bytes[i] = this.#byte()
     return bytes.toString('utf8')

@@ -51,7 +51,7 @@ export function onnxConfigText(config: ModelIoConfig, why: string | null): strin
 }
 
 /** A sentence as comments of at most `COLUMNS` characters. */
-function wrapped(text: string): string[] {
+export function wrapped(text: string): string[] {
   const lines = ['#']
   for (const word of text.replace(/\s+/g, ' ').split(' ')) {
     if ((lines.at(-1) ?? '').length + word.length < COLUMNS) lines.push(`${lines.pop() ?? ''} ${word}`)

@@ -57,6 +57,7 @@ import { statesOf } from './state.js'
 import { torchScriptIn, type TorchScript } from './torchscript.js'
 import { TREES, treesIn, type TreesFile } from './trees.js'
 import { writeTutorial } from './tutorials.js'
+import { makeVision, taskOf } from './vision.js'
 import { generateExample, isEngine } from './vllm.js'
 
 /** Sizes tried for variable dimensions: a model may want even numbers, a window, or an image. */
@@ -65,6 +66,8 @@ const REQUEST_MS_MAX = 60_000
 const BATCH_MAX = 2 ** 31 - 1
 /** `max_batch_size` of trees, which always batch: rows are cheap. */
 const TREES_BATCH = 4096
+/** `max_batch_size` of vision networks with --batch and without a value. */
+const VISION_BATCH = 8
 const TEXTS_BATCH = backendRow('text')?.maxBatchSize ?? 0
 /** Models of a directory that an error lists. */
 const NAMED_MAX = 20
@@ -110,7 +113,13 @@ export async function run(program: string, args: readonly string[]): Promise<num
       return 0
     }
     if (read.options.has('export') && source !== undefined) await exportFolder(resolve(source), source)
-    process.stdout.write(await make(program, planOf(program, read, usageOf(program, command)), read.options))
+    const task = taskOf(read.options)
+    const plan = planOf(program, read, usageOf(program, command))
+    if (task === null) process.stdout.write(await make(program, plan, read.options))
+    else {
+      const batch = read.options.has('batch') ? batchOf(read.options, VISION_BATCH) : null
+      process.stdout.write(await makeVision(program, plan, task, { options: read.options, batch }))
+    }
     return 0
   } catch (error) {
     return printFailure(error)

@@ -28,7 +28,7 @@ export type ModelFile = { to: string } & ({ from: string } | { text: string })
 /** Files and directories of a model that is a directory. */
 const FILES_MAX = 1000
 
-/** A temporary repository with one model. */
+/** A temporary repository with one model, and those that it consists of if it is an ensemble. */
 export class Staging {
   /** A directory that a server can be started with. */
   readonly repository: string
@@ -37,7 +37,8 @@ export class Staging {
   readonly #isLinked: boolean
   /** Directories created for this model, the outermost first. */
   readonly #made: string[]
-  readonly #files: string[] = []
+  /** Files of each model. The first model is the last to be moved: an ensemble needs the others. */
+  readonly #files = new Map<string, string[]>()
   /** Names for paths of this directory in texts, the longer paths first. */
   readonly #names: [staged: string, shown: string][]
 
@@ -62,20 +63,21 @@ export class Staging {
       )
   }
 
-  add(file: ModelFile): void {
-    const target = join(this.repository, this.#name, file.to)
+  add(file: ModelFile, model = this.#name): void {
+    const target = join(this.repository, model, file.to)
     mkdirSync(dirname(target), { recursive: true })
     if ('text' in file) writeFileSync(target, file.text)
     else {
       this.#copy(file.from, target)
       this.#names.unshift([resolve(target), shown(file.from)])
     }
-    this.register(file.to)
+    this.register(file.to, model)
   }
 
   /** Adds a file that is there already. */
-  register(to: string): void {
-    if (!this.#files.includes(to)) this.#files.push(to)
+  register(to: string, model = this.#name): void {
+    const files = this.#files.get(model) ?? []
+    this.#files.set(model, files.includes(to) ? files : [...files, to])
   }
 
   #copy(from: string, target: string): void {
@@ -96,32 +98,39 @@ export class Staging {
     return this.#names.reduce((rest, [staged, name]) => rest.replaceAll(staged, name), text)
   }
 
-  /** Files of this model that already exist in the repository. */
+  /** Files of the models that already exist in the repository. */
   inTheWay(): string[] {
-    return this.#files.map((file) => join(this.#out, this.#name, file)).filter(isOccupied)
+    const files = [...this.#files].flatMap(([model, names]) => names.map((file) => join(this.#out, model, file)))
+    return files.filter(isOccupied)
   }
 
   /** Other model files in the repository that would stay, and might be served instead. */
   otherModelFiles(modelFiles: readonly string[]): string[] {
-    const own = new Set(this.#files.map((file) => file.split(sep).slice(0, 2).join(sep)))
-    return modelFiles
-      .map((name) => join('1', name))
-      .filter((file) => !own.has(file))
-      .map((file) => join(this.#out, this.#name, file))
-      .filter(isOccupied)
+    return [...this.#files].flatMap(([model, files]) => {
+      const own = new Set(files.map((file) => file.split(sep).slice(0, 2).join(sep)))
+      return modelFiles
+        .map((name) => join('1', name))
+        .filter((file) => !own.has(file))
+        .map((file) => join(this.#out, model, file))
+        .filter(isOccupied)
+    })
   }
 
   /** Moves the files to the repository, the configuration last, and returns their paths. Other existing files stay. */
   finish(): string[] {
-    const ordered = [...this.#files].sort((a, b) => Number(a === 'config.pbtxt') - Number(b === 'config.pbtxt'))
-    const model = join(this.#out, this.#name)
+    return [...this.#files].reverse().flatMap(([name, files]) => this.#move(name, files))
+  }
+
+  #move(name: string, files: readonly string[]): string[] {
+    const ordered = [...files].sort((a, b) => Number(a === 'config.pbtxt') - Number(b === 'config.pbtxt'))
+    const model = join(this.#out, name)
     if (!existsSync(model)) {
       // In one step, for servers that watch.
-      renameSync(join(this.repository, this.#name), model)
+      renameSync(join(this.repository, name), model)
     } else {
       for (const file of ordered) {
         mkdirSync(dirname(join(model, file)), { recursive: true })
-        renameSync(join(this.repository, this.#name, file), join(model, file))
+        renameSync(join(this.repository, name, file), join(model, file))
       }
     }
     return ordered.map((file) => join(model, file))
