@@ -140,7 +140,6 @@ describe('images', () => {
     }
     check({ centerCrop: 'x' }, "parameter 'centerCrop': expected a width and a height (640x480), or one side of a square")
     check({ letterboxColour: 1 }, /images\.tensor has no parameter 'letterboxColour'; it has: .* letterboxColor,/)
-    check({ center_crop: 8 }, "images.tensor has no parameter 'center_crop'")
     check({ datatype: 'UINT8', mean: [0, 0, 0] }, 'UINT8 cannot be normalised')
     check({ resize: 4 }, 'tensor of the picture has 192 bytes, not 188', new Float32Array(47))
     const wrong = { resize: 4, datatype: 'UINT8' } as const

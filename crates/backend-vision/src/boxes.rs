@@ -166,7 +166,9 @@ impl BoxesModel {
             let padded = found.iter().flat_map(|row| padded(&row.boxes, most, [0.0; 4]));
             bytes_of(padded.flatten().map(f32::to_le_bytes))
         })?;
-        put(1, &[boxes], &|| bytes_of(found.iter().flat_map(|row| padded(&row.scores, most, 0.0)).map(f32::to_le_bytes)))?;
+        put(1, &[boxes], &|| {
+            bytes_of(found.iter().flat_map(|row| padded(&row.scores, most, 0.0)).map(f32::to_le_bytes))
+        })?;
         let classes = || {
             found.iter().flat_map(|row| {
                 let absent = row.classes.len()..most;

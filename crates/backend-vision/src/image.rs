@@ -127,7 +127,12 @@ impl ImageModel {
     }
 
     /// Runs `work` for each item, in memory that is charged, on several threads.
-    fn each<T: Send>(&self, items: impl ExactSizeIterator<Item = T> + Send, control: &RunControl, work: impl Fn(T) + Sync) {
+    fn each<T: Send>(
+        &self,
+        items: impl ExactSizeIterator<Item = T> + Send,
+        control: &RunControl,
+        work: impl Fn(T) + Sync,
+    ) {
         helpers::each("nereid-image", self.settings.threads, items, control, work);
     }
 
@@ -144,7 +149,8 @@ impl ImageModel {
         let mut shape = None;
         for (row, source) in work.sources.iter().enumerate() {
             let Source::Picture(Ok(picture)) = source else { continue };
-            let own = self.settings.plan.output_shape(picture.width(), picture.height()).map_err(|e| of_row(row, &e))?;
+            let own =
+                self.settings.plan.output_shape(picture.width(), picture.height()).map_err(|e| of_row(row, &e))?;
             match shape.replace(own) {
                 Some(other) if other != own => {
                     return Err(Error::invalid(format!(

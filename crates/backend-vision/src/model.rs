@@ -127,8 +127,9 @@ pub(crate) fn parameter(entry: &BatchEntry, key: &str) -> Result<Option<f64>> {
         Parameter::Double(number) => Ok(Some(*number)),
         Parameter::Int(number) => Ok(Some(*number as f64)),
         Parameter::Bool(_) => Err(Error::invalid(format!("parameter '{key}' must be a number, got a boolean"))),
-        Parameter::String(text) => text.parse().map(Some).map_err(|_| {
-            Error::invalid(format!("parameter '{key}' must be a number, got '{text}'"))
-        }),
+        Parameter::String(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| Error::invalid(format!("parameter '{key}' must be a number, got '{text}'"))),
     }
 }

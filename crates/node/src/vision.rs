@@ -92,8 +92,7 @@ pub fn picture_tensor(
     mut to: BufferSlice<'_>,
 ) -> Result<NativePictureTensor> {
     run(&parameters::IMAGE, || {
-        let ImageSettings { plan, limits } =
-            read("images.tensor", &settings, &parameters::IMAGE, parameters::image)?;
+        let ImageSettings { plan, limits } = read("images.tensor", &settings, &parameters::IMAGE, parameters::image)?;
         let (from, into) = (file.as_ptr_range(), to.as_ptr_range());
         if from.start < into.end && into.start < from.end {
             return Err(Error::internal("the tensor would be written over the bytes that it is made of"));
@@ -102,7 +101,8 @@ pub fn picture_tensor(
         let picture = match picture {
             None => decode(file, &limits, output.colour)?,
             Some(NativePicture { width, height, color, data }) => {
-                let unknown = || Error::internal(format!("color of the picture is '{color}': expected rgb, bgr or grey"));
+                let unknown =
+                    || Error::internal(format!("color of the picture is '{color}': expected rgb, bgr or grey"));
                 let (_, colour) = *COLOURS.iter().find(|(name, _)| *name == color).ok_or_else(unknown)?;
                 Picture::new(width, height, colour, data.to_vec()).map_err(|e| of_model(&e))?
             }
@@ -150,7 +150,8 @@ pub fn decode_boxes(
         let (decoder, settings) = read("boxes.decode", &settings, &parameters::BOXES, parameters::boxes)?;
         let ranks = decoder.layout.outputs().iter().map(|(_, shape)| shape.split(',').count());
         let ranks = ranks.chain(std::iter::repeat(0));
-        let rows: Vec<_> = outputs.iter().zip(ranks).map(|(output, rank)| row_of(output, rank, row)).collect::<Fallible<_>>()?;
+        let rows: Vec<_> =
+            outputs.iter().zip(ranks).map(|(output, rank)| row_of(output, rank, row)).collect::<Fallible<_>>()?;
         let placement = match placement {
             Some(p) => Placement {
                 scale_x: p.scale_x as f32,
@@ -201,7 +202,6 @@ fn read<T>(
     known: &[&str],
     read: impl FnOnce(&Parameters<'_>) -> Fallible<T>,
 ) -> Fallible<T> {
-    // Another spelling of a known name is unknown, too.
     let snake = |key: &'_ str| known.iter().find(|name| camel(name) == key).copied();
     let texts = settings.iter().map(|one| (snake(&one.key).unwrap_or(&*one.key), &*one.value));
     Parameters::new(owner, texts, known).and_then(|texts| read(&texts)).map_err(|e| of_model(&e))

@@ -5,7 +5,8 @@ use crate::boxes::{Decoder, Layout, Settings, Suppression};
 use tensor::{Error, Result};
 
 /// Parameters of [`boxes`].
-pub const BOXES: [&str; 7] = ["layout", "score_threshold", "iou_threshold", "boxes_max", "nms", "classes", "input_size"];
+pub const BOXES: [&str; 7] =
+    ["layout", "score_threshold", "iou_threshold", "boxes_max", "nms", "classes", "input_size"];
 
 /// The reader and its settings; those of the layout where a parameter is absent.
 ///
