@@ -37,6 +37,7 @@ export const GROUPS = [
   {
     title: 'Serve pictures',
     pages: [
+      ['docs/images.md', 'images.html'],
       ...once('tutorials/ocr', 'Tutorial: OCR'),
       ...once('tutorials/detector', 'Tutorial: a detector'),
       ['docs/pytorch.md', 'pytorch.html'],
@@ -61,7 +62,6 @@ export const GROUPS = [
     title: 'Operate',
     pages: [
       ['docs/operating.md', 'operating.html'],
-      ...once('tuning', 'Tuning'),
       ['docs/console.md', 'console.html'],
       ['docs/why.md', 'why.html'],
       ['docs/tuning.md', 'tuning.html'],

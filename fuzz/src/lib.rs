@@ -32,8 +32,10 @@ mod tls_front;
 mod token;
 mod trace_context;
 mod visible;
+mod vision;
 mod worker;
 
+pub use self::vision::{boxes, picture};
 pub use archive::archive;
 pub use cache_entry::cache_entry;
 pub use cache_messages::cache_messages;
@@ -127,10 +129,12 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 29] = [
+pub const TARGETS: [(&str, Target); 31] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("files", files),
+    ("picture", picture),
+    ("boxes", boxes),
     ("json", json),
     ("text_forms", text_forms),
     ("grpc", grpc),

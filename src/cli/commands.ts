@@ -174,7 +174,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'new',
-    usage: '(model NAME | backend NAME | app [NAME]) [--lang=(ts | python | c | rust)] [options]',
+    usage: '(model NAME | backend NAME | app [NAME]) [--lang=LANGUAGE] [options]',
     meaning:
       'Write the smallest model in TypeScript or Python and a test that runs without a server, try it, and print the ' +
       "commands that test it, serve it and call it. Or write the smallest backend for Triton's C API in C or " +

@@ -1,6 +1,6 @@
 /**
  * The tutorials (docs/tutorials): every page is run as it stands, after the packages that it names are installed, and
- * every notebook beside the pages.
+ * every notebook beside the pages. A page with `<!-- suite: NAME -->` is run by that suite instead.
  */
 import { mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -15,11 +15,21 @@ const TUTORIALS = join(ROOT, 'docs', 'tutorials')
 const NOTEBOOKS = ['nbclient==0.11.0', 'ipykernel==7.4.0', 'nbformat==5.11.1']
 const say = (line) => process.stdout.write(`${line}\n`)
 
+const textOf = (name) => readFileSync(join(TUTORIALS, name), 'utf8')
+
+/** The suite that a page names; undefined for the pages of this one. */
+const suiteOf = (name) => /^<!-- suite: (.*) -->$/m.exec(textOf(name))?.[1]
+
+/** The pages of this suite, and those of others. */
+function pages() {
+  const all = readdirSync(TUTORIALS).filter((name) => name.endsWith('.md') && name !== 'README.md')
+  return { own: all.filter((name) => suiteOf(name) === undefined), others: all.filter((name) => suiteOf(name)) }
+}
+
 /** The commands of the pages that install packages. */
 const installations = () =>
-  readdirSync(TUTORIALS)
-    .filter((name) => name.endsWith('.md'))
-    .flatMap((name) => readFileSync(join(TUTORIALS, name), 'utf8').match(/^python3 -m pip install .*$/gm) ?? [])
+  pages()
+    .own.flatMap((name) => textOf(name).match(/^python3 -m pip install .*$/gm) ?? [])
     .filter((line) => !line.includes('nereid_server'))
 
 async function run(checks) {
@@ -45,7 +55,10 @@ async function run(checks) {
     env,
   })
   checks.add('pages and notebooks', junitCounts(code, report))
-  return `${readdirSync(TUTORIALS).filter((name) => /\.(?:md|ipynb)$/.test(name) && name !== 'README.md').length} pages`
+  const { own, others } = pages()
+  const notebooks = readdirSync(TUTORIALS).filter((name) => name.endsWith('.ipynb'))
+  const elsewhere = others.map((name) => `; ${name} is run by the suite ${suiteOf(name)}`)
+  return `${own.length + notebooks.length} pages${elsewhere.join('')}`
 }
 
 export const tutorials = {

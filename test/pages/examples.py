@@ -8,6 +8,8 @@ cannot be in a comment above the block, which readers do not see:
     <!-- exit: N -->         the command ends with this code
     <!-- fragment -->        a part of a config.pbtxt, checked inside a small model
     <!-- not valid -->       a config.pbtxt that the server refuses
+
+`<!-- suite: NAME -->` in a tutorial names the heavy suite that runs it, because its packages are large.
 """
 import os
 import re
@@ -49,19 +51,26 @@ class Example:
 
 
 def pages():
-    """Those of docs/, or of the directory that NEREID_PAGES names: tutorials need packages (test/heavy/tutorials.mjs)."""
+    """Those of docs/, or what NEREID_PAGES names, a directory or a page: tutorials need packages (test/heavy/tutorials.mjs)."""
     other = os.environ.get("NEREID_PAGES")
     if other is not None:
-        return [f"{other}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, other))) if name.endswith(".md")]
+        if other.endswith(".md"):
+            return [other]
+        found = [f"{other}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, other))) if name.endswith(".md")]
+        return [page for page in found if "\n<!-- suite: " not in text_of(page)]
     docs = os.path.join(ROOT, "docs")
     found = [f"docs/{name}" for name in sorted(os.listdir(docs)) if name.endswith(".md")]
     return ["README.md", *found]
 
 
+def text_of(page):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as f:
+        return f.read()
+
+
 def examples(page, text=None):
     if text is None:
-        with open(os.path.join(ROOT, page), encoding="utf-8") as f:
-            text = f.read()
+        text = text_of(page)
     out, before, markers, inside = [], [], {}, None
     for number, line in enumerate(text.split("\n"), 1):
         fence = FENCE.match(line)

@@ -10,7 +10,8 @@ from examples import Example
 from server import NODE, ROOT, Server
 
 SERVES = re.compile(r"^(?:npm start(?: --)?|npx nereid|nereid|tritonserver)(?= dev | --(?!help|version)|$)")
-TIMEOUT = 60
+#: NEREID_PAGES_SECONDS is for pages whose models load for longer.
+TIMEOUT = int(os.environ.get("NEREID_PAGES_SECONDS", "60"))
 
 
 def commands(text):

@@ -312,7 +312,11 @@ def test_the_command_serves_the_functions_of_a_file(tmp_path):
 
 @pytest.mark.parametrize("words, code, text", [
     ([], 2, "usage: nereid serve FILE.py[:FUNCTION]"),
-    (["none.py"], 1, "there is no file none.py"),
+    (["none.py"], 1, "there is no file none.py; files there: app.py, bad.py, nested.py, plain.py\n"),
+    (["ap.py:double"], 1, "there is no file ap.py; files there: app.py, bad.py, nested.py, plain.py. Did you mean app.py?"),
+    (["none/app.py"], 1, "there is no file none/app.py; there is no directory none"),
+    (["app.py:duoble"], 1, "app.py has no 'duoble'; it defines: double. Did you mean app.py:double?"),
+    (["nested.py:f"], 1, "'f' is defined inside of another function"),
     (["none"], 1, "there is no module 'none'"),
     (["app.py:half"], 1, "app.py has no 'half'; it defines: double"),
     (["app.py:np"], 1, "a model is a function or a class"),
@@ -323,6 +327,7 @@ def test_the_command_names_what_is_wrong(words, code, text, tmp_path):
     (tmp_path / "app.py").write_text(textwrap.dedent(SCRIPT))
     (tmp_path / "bad.py").write_text("1 / 0\n")
     (tmp_path / "plain.py").write_text("def f(x: int) -> int: return x\n")
+    (tmp_path / "nested.py").write_text("def made():\n    def f(x: int) -> int: return x\n    return f\nf = made()\n")
     process = command(*words, cwd=tmp_path)
     output = process.communicate(timeout=30)[0]
     assert text in output and process.returncode == code, output

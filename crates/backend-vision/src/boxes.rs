@@ -4,7 +4,9 @@
 //! zeros of class -1.
 
 use crate::VisionBackend;
-use crate::model::{Values, bytes_of, check_count, input_names, output_names, parameter, push, tensors, values};
+use crate::model::{
+    Values, bytes_of, capabilities, check_count, input_names, output_names, parameter, push, tensors, values,
+};
 use crate::parameters::texts;
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, TensorIo, now_ns};
 use protocol::pb::inference::ModelConfig;
@@ -72,7 +74,7 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
         // Labels of torchvision are integers.
         let datatype = configured.and_then(|input| DataType::from_number(input.data_type)).unwrap_or(DataType::Fp32);
         let name = names.get(i).copied().unwrap_or(role).to_owned();
-        inputs.push(TensorIo { name, datatype: Some(datatype), shape, optional: rank.is_none() });
+        inputs.push(TensorIo { name, datatype: Some(datatype), shape, optional: false });
     }
     if !names.is_empty() {
         inputs.truncate(names.len());
@@ -212,6 +214,6 @@ impl Model for BoxesModel {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { instances_are_permits: true, ..Capabilities::default() }
+        capabilities()
     }
 }

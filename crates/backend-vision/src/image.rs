@@ -1,7 +1,7 @@
 //! Backend `image`: files of pictures to the tensor of a network, and what leads from its pixels back to the picture.
 
 use crate::VisionBackend;
-use crate::model::{bytes_of, check_count, input_names, output_names, push, tensors};
+use crate::model::{bytes_of, capabilities, check_count, input_names, output_names, push, tensors};
 use crate::parameters::texts;
 use backend::gather::{batch_slab, frozen, input_of, own_strings, within_budget};
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, helpers, now_ns, scatter};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Result, Shape};
 use vision::parameters::{self, ImageSettings, Parameters};
-use vision::picture::{Datatype, Layout, Limits, Picture, Placement, Plan, decode};
+use vision::picture::{Datatype, Layout, Picture, PictureLimits, PicturePlan, Placement, decode};
 
 /// Backend `image`.
 pub const IMAGE: VisionBackend = VisionBackend { name: "image", io, load };
@@ -26,8 +26,8 @@ const THREADS: &str = "threads";
 
 /// What a configuration asks for.
 struct Settings {
-    plan: Plan,
-    limits: Limits,
+    plan: PicturePlan,
+    limits: PictureLimits,
     threads: usize,
 }
 
@@ -82,6 +82,8 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
         (None, Layout::Nchw) => [channels, -1, -1],
         (None, Layout::Nhwc) => [-1, -1, channels],
     };
+    // The files of a model without batching are counted by any dim.
+    let files = if config.max_batch_size > 0 || config.input.is_empty() { 1 } else { -1 };
     let tensor = [-1, row[0], row[1], row[2]];
     let mut outputs = tensors(
         &output_names(config),
@@ -90,7 +92,7 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
     if config.output.len() == 1 {
         outputs.truncate(1);
     }
-    Ok(ModelIo { inputs: tensors(&input_names(config), &[("IMAGE", DataType::Bytes, &[-1, 1])]), outputs })
+    Ok(ModelIo { inputs: tensors(&input_names(config), &[("IMAGE", DataType::Bytes, &[-1, files])]), outputs })
 }
 
 fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
@@ -110,11 +112,6 @@ struct ImageModel {
 enum Source {
     File(Bytes),
     Picture(Result<Picture>),
-}
-
-/// One request: its pictures, and the memory of its tensor.
-struct Work {
-    sources: Vec<Source>,
 }
 
 impl ImageModel {
@@ -137,17 +134,17 @@ impl ImageModel {
     }
 
     /// The row's dims, which are those of every row.
-    fn row_shape(&self, work: &mut Work, control: &RunControl) -> Result<[usize; 3]> {
+    fn row_shape(&self, sources: &mut [Source], control: &RunControl) -> Result<[usize; 3]> {
         if let Some(shape) = self.settings.plan.fixed_shape() {
             return Ok(shape);
         }
-        self.each(work.sources.iter_mut(), control, |source| {
+        self.each(sources.iter_mut(), control, |source| {
             if let Source::File(file) = source {
                 *source = Source::Picture(within_budget(|| self.decode(file)));
             }
         });
         let mut shape = None;
-        for (row, source) in work.sources.iter().enumerate() {
+        for (row, source) in sources.iter().enumerate() {
             let Source::Picture(Ok(picture)) = source else { continue };
             let own =
                 self.settings.plan.output_shape(picture.width(), picture.height()).map_err(|e| of_row(row, &e))?;
@@ -169,15 +166,15 @@ impl ImageModel {
         decode(file, &self.settings.limits, self.settings.plan.output().colour)
     }
 
-    fn answer(&self, entry: &BatchEntry, work: &mut Work, control: &RunControl) -> Result<Outcome> {
-        let row = self.row_shape(work, control)?;
-        let rows = work.sources.len();
+    fn answer(&self, entry: &BatchEntry, mut sources: Vec<Source>, control: &RunControl) -> Result<Outcome> {
+        let row = self.row_shape(&mut sources, control)?;
+        let rows = sources.len();
         let row_bytes = row.iter().product::<usize>() * self.settings.plan.output().datatype.byte_size();
         let (mut slab, charge) = batch_slab(rows * row_bytes)?;
         let mut placements: Vec<Result<Placement>> = (0..rows).map(|_| Err(cancelled())).collect();
         // Of pictures that failed there are no bytes to divide.
         if row_bytes > 0 {
-            let jobs = work.sources.iter().zip(slab.chunks_mut(row_bytes)).zip(&mut placements);
+            let jobs = sources.iter().zip(slab.chunks_mut(row_bytes)).zip(&mut placements);
             self.each(jobs, control, |((source, to), placement)| {
                 *placement = match source {
                     Source::File(file) => within_budget(|| self.settings.plan.run(&self.decode(file)?, to)),
@@ -185,7 +182,7 @@ impl ImageModel {
                     Source::Picture(Err(error)) => Err(error.clone()),
                 };
             });
-        } else if let Some(Source::Picture(Err(error))) = work.sources.first() {
+        } else if let Some(Source::Picture(Err(error))) = sources.first() {
             return Err(of_row(0, error));
         }
         let placements: Vec<Placement> = placements
@@ -221,13 +218,12 @@ fn cancelled() -> Error {
 impl Model for ImageModel {
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let inputs_ready = now_ns();
-        for entry in batch.requests.iter_mut().filter(|entry| entry.result.is_none()) {
-            let result = self.files(entry).and_then(|sources| {
-                let mut work = Work { sources };
-                self.answer(entry, &mut work, control)
-            });
-            entry.result = Some(result);
-        }
+        self.each(batch.requests.iter_mut(), control, |entry| {
+            if entry.result.is_none() {
+                let sources = self.files(entry);
+                entry.result = Some(sources.and_then(|sources| self.answer(entry, sources, control)));
+            }
+        });
         let inference_end = now_ns();
         if control.is_stopped() {
             scatter::fail_all(batch.requests, &cancelled());
@@ -236,6 +232,6 @@ impl Model for ImageModel {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { instances_are_permits: true, ..Capabilities::default() }
+        capabilities()
     }
 }

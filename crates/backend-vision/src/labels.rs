@@ -2,7 +2,7 @@
 
 use crate::VisionBackend;
 use crate::boxes::labels_of;
-use crate::model::{bytes_of, check_count, input_names, output_names, parameter, push, tensors, values};
+use crate::model::{bytes_of, capabilities, check_count, input_names, output_names, parameter, push, tensors, values};
 use crate::parameters::texts;
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, now_ns};
 use protocol::Signature;
@@ -84,6 +84,6 @@ impl Model for LabelsModel {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { instances_are_permits: true, ..Capabilities::default() }
+        capabilities()
     }
 }

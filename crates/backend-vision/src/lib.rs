@@ -13,18 +13,21 @@ pub use boxes::BOXES;
 pub use image::IMAGE;
 pub use labels::LABELS;
 
-use backend::{Backend, Model, ModelIo, OpenSpec, Opened};
+use backend::{Backend, Model, ModelIo, OpenSpec, Opened, TensorIo};
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
 use std::sync::Arc;
 use tensor::{Error, Result};
+
+/// Checks a configuration and makes its model.
+type LoadVision = fn(&ModelConfig, Arc<Signature>) -> Result<Arc<dyn Model>>;
 
 /// A backend whose models have no files.
 #[derive(Debug, Clone, Copy)]
 pub struct VisionBackend {
     name: &'static str,
     io: fn(&ModelConfig) -> Result<ModelIo>,
-    load: fn(&ModelConfig, Arc<Signature>) -> Result<Arc<dyn Model>>,
+    load: LoadVision,
 }
 
 impl Backend for VisionBackend {
@@ -40,13 +43,31 @@ impl Backend for VisionBackend {
                 "backend '{name}' runs on the CPU: set the kind of the instance group to KIND_CPU"
             )));
         }
-        Ok(Box::new(OpenedVision { io: (self.io)(&config)?, load: self.load }))
+        let mut io = (self.io)(&config)?;
+        let batches = config.max_batch_size > 0;
+        let inputs = io.inputs.iter_mut().zip(config.input.iter().map(|input| &input.dims));
+        let outputs = io.outputs.iter_mut().zip(config.output.iter().map(|output| &output.dims));
+        inputs.chain(outputs).for_each(|(tensor, dims)| fit(tensor, dims, batches));
+        Ok(Box::new(OpenedVision { io, load: self.load }))
+    }
+}
+
+/// Takes from a configuration what is open: variable dims, and without batching whether the rows are a dim.
+fn fit(tensor: &mut TensorIo, dims: &[i64], batches: bool) {
+    let rows = usize::from(batches);
+    if !batches && dims.len() + 1 == tensor.shape.len() {
+        tensor.shape.remove(0);
+    }
+    for (own, &dim) in tensor.shape.iter_mut().skip(rows).zip(dims) {
+        if *own == -1 {
+            *own = dim;
+        }
     }
 }
 
 struct OpenedVision {
     io: ModelIo,
-    load: fn(&ModelConfig, Arc<Signature>) -> Result<Arc<dyn Model>>,
+    load: LoadVision,
 }
 
 impl Opened for OpenedVision {

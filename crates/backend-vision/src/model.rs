@@ -1,7 +1,7 @@
 //! Parts that the three backends share: tensors of configurations, rows of requests, outputs.
 
 use backend::gather::input_of;
-use backend::{BatchEntry, Outcome, TensorIo, scatter};
+use backend::{BatchEntry, Capabilities, Outcome, TensorIo, scatter};
 use bytes::Bytes;
 use protocol::pb::inference::ModelConfig;
 use protocol::{Parameter, Signature};
@@ -39,6 +39,12 @@ pub(crate) fn check_count(what: &str, found: usize, roles: &[&str]) -> Result<()
         roles.len(),
         roles.join(", ")
     )))
+}
+
+/// A run uses one core, and any number of runs may be in progress.
+pub(crate) fn capabilities() -> Capabilities {
+    let cores = u32::try_from(memory::machine::cpus()).ok();
+    Capabilities { instances_are_permits: true, cores, ..Capabilities::default() }
 }
 
 /// A numeric input of a request: its full shape, and its values. Contents in shared memory are copied, since clients

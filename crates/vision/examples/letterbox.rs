@@ -4,7 +4,7 @@
 //!     cargo run --release -p nereid-vision --example letterbox -- FILE bilinear|bicubic|area pillow|opencv
 
 use std::io::BufRead;
-use vision::picture::{Colour, Datatype, Filter, Layout, Limits, Output, Plan, Resample, Step, decode};
+use vision::picture::{Colour, Datatype, Filter, Layout, Output, PictureLimits, PicturePlan, Resample, Step, decode};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,10 +21,10 @@ fn main() {
         Step::Letterbox { width: 640, height: 640, stride: None, enlarge: true, colour: [114; 3], resample };
     let normalize = Step::Normalize { scale: 1.0 / 255.0, mean: [0.0; 3], std: [1.0; 3] };
     let output = Output { colour: Colour::Rgb, layout: Layout::Nchw, datatype: Datatype::Fp32, pixels_max: 1 << 20 };
-    let plan = Plan::new(&[letterbox, normalize], output).expect("a plan");
+    let plan = PicturePlan::new(&[letterbox, normalize], output).expect("a plan");
     for _ in std::io::stdin().lock().lines() {
         let start = cpu_ns();
-        let picture = decode(&bytes, &Limits::default(), Colour::Rgb).expect("a picture");
+        let picture = decode(&bytes, &PictureLimits::default(), Colour::Rgb).expect("a picture");
         let decoded = cpu_ns();
         let mut out = vec![0; 3 * 640 * 640 * 4];
         plan.run(&picture, &mut out).expect("a tensor");

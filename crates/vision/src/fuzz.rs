@@ -1,14 +1,21 @@
 //! Entry points of the fuzzers. No input may cause a panic. Public for the fuzz package only.
 
-use crate::picture::{Colour, Datatype, Filter, Layout, Limits, Output, Picture, Plan, Resample, Size, Step, decode};
+use crate::picture::{
+    Colour, Datatype, Filter, Layout, Output, Picture, PictureLimits, PicturePlan, Resample, Size, Step, decode,
+};
+use tensor::Code;
 
 /// Decodes a picture with small limits and runs a plan on it, which its last eight bytes choose: a file of a picture
 /// is an input as it is. All of the tensor must be written.
 pub fn picture(data: &[u8]) {
-    let limits = Limits { pixels_max: 1 << 16, side_max: 1 << 12, scans_max: 8 };
+    let limits = PictureLimits { pixels_max: 1 << 16, side_max: 1 << 12, scans_max: 8 };
     let choice = *data.last_chunk::<8>().unwrap_or(&[0; 8]);
     let colour = [Colour::Rgb, Colour::Bgr, Colour::Grey][usize::from(choice[0] % 3)];
-    let Ok(picture) = decode(data, &limits, colour) else { return };
+    let picture = match decode(data, &limits, colour) {
+        Ok(picture) => picture,
+        // Another code is a panic of a library.
+        Err(error) => return assert_eq!(error.code(), Code::InvalidArg, "{error}"),
+    };
     let (width, height) = (picture.width(), picture.height());
     assert!(width <= limits.side_max && height <= limits.side_max);
     assert!(u64::from(width) * u64::from(height) <= limits.pixels_max);
@@ -43,14 +50,14 @@ fn run(picture: &Picture, [_, kind, steps, a, b, c, d, e]: [u8; 8]) {
     }
     let layout = if kind & 0x40 == 0 { Layout::Nchw } else { Layout::Nhwc };
     let output = Output { colour: picture.colour(), layout, datatype, pixels_max: 1 << 17 };
-    let Ok(plan) = Plan::new(&steps, output) else { return };
+    let Ok(plan) = PicturePlan::new(&steps, output) else { return };
     let shape = plan.output_shape(picture.width(), picture.height());
     if let (Some(fixed), Ok(shape)) = (plan.fixed_shape(), &shape) {
         assert_eq!(&fixed, shape);
     }
     let Ok(shape) = shape else { return };
     let byte_size = shape.iter().product::<usize>() * datatype.byte_size();
-    // What is not written differs.
+    // Bytes that are not written differ.
     let [first, second] = [0x5a, 0xa5].map(|byte| {
         let mut out = vec![byte; byte_size];
         plan.run(picture, &mut out).expect("a tensor of the shape that the plan announced");

@@ -6,7 +6,7 @@ pub use names::{NAME_BYTES_MAX, NAMES_BYTES_MAX, NAMES_MAX, Names};
 
 use std::cmp::Ordering;
 
-/// What makes scores of a network's output.
+/// The function that makes scores of a network's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activation {
     /// Nothing: the output has scores.

@@ -37,7 +37,7 @@ fn suppress(boxes: &[[f32; 4]], scores: &[f32], labels: &[f32], settings: &Setti
     decode(decoder(Layout::Torchvision), &outputs, &WIDE, settings)
 }
 
-/// As `random_boxes` of the script.
+/// The boxes of `random_boxes` of the script.
 fn random_boxes(seed: u32, count: u32, side: u32, unit: f32, classes: u32, levels: u32) -> Random {
     let mut numbers = Numbers(seed);
     let mut random = Random::default();

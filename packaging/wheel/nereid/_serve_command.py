@@ -23,6 +23,8 @@ _PREFIX = "nereid-functions-"
 _LOOK_S = 0.3
 #: Names that an error lists.
 _NAMES_MAX = 10
+#: Of a name that an error suggests; a swapped or missing letter of a short one has 0.8.
+_SIMILARITY_MIN = 0.7
 
 
 def arguments(words: Sequence[str]) -> List[str]:
@@ -106,12 +108,12 @@ def _files_near(place: str) -> str:
     if not names:
         return f"; {directory or 'the working directory'} has no file of Python"
     more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return f"; files there: {', '.join(names[:_NAMES_MAX])}{more}{_did_you_mean(place, names)}"
+    return f"; files there: {', '.join(names[:_NAMES_MAX])}{more}{_did_you_mean(place[: -len('.py')], [name[: -len('.py')] for name in names], '', '.py')}"
 
 
-def _did_you_mean(wrong: str, names: Sequence[str], before: str = "") -> str:
-    near = difflib.get_close_matches(wrong, names, 1)
-    return f". Did you mean {before}{near[0]}?" if near else ""
+def _did_you_mean(wrong: str, names: Sequence[str], before: str, after: str = "") -> str:
+    near = difflib.get_close_matches(wrong, names, 1, _SIMILARITY_MIN)
+    return f". Did you mean {before}{near[0]}{after}?" if near else ""
 
 
 def _develop(directory: str, targets: Sequence[str], flags: Sequence[str]) -> NoReturn:

@@ -1,6 +1,11 @@
 //! Candidates: finite boxes in pixels of the network's input, whose score is greater than the threshold.
 
-use super::{CANDIDATES_MAX, CLASS_MAX};
+/// Most candidates that NMS compares, those with the greatest scores; more are dropped. Ultralytics has the same number
+/// (`max_nms`).
+pub const CANDIDATES_MAX: usize = 30_000;
+
+/// Classes beyond this number are dropped: greater ones are not exact in `f32`.
+pub const CLASS_MAX: u32 = (1 << 24) - 1;
 
 /// A box before suppression.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +25,12 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// None yet; the threshold is at least 0.
+    /// An empty list; the threshold is at least 0.
     pub fn new(threshold: f32) -> Self {
         Self { threshold, list: Vec::new(), keys: Vec::new() }
     }
 
-    /// What a score must be greater than.
+    /// The limit that a score must exceed.
     pub fn threshold(&self) -> f32 {
         self.threshold
     }

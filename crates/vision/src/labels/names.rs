@@ -35,7 +35,7 @@ impl Names {
     /// Reads either form: a text that begins with `{` is a dictionary.
     ///
     /// # Errors
-    /// As of [`from_lines`](Self::from_lines) and [`from_dict`](Self::from_dict).
+    /// INVALID_ARG, as from [`from_lines`](Self::from_lines) and [`from_dict`](Self::from_dict).
     pub fn read(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') { Self::from_dict(text) } else { Self::from_lines(text) }
     }
@@ -55,10 +55,11 @@ impl Names {
     }
 
     /// Reads a dictionary as Python prints it: keys are ids, with or without quotes; values are strings in single or
-    /// double quotes with Python's escapes (except names of characters, `\N{…}`). Later values replace earlier ones of the same key.
+    /// double quotes with Python's escapes (except names of characters, `\N{…}`). Of values with the same key, the last
+    /// counts.
     ///
     /// # Errors
-    /// INVALID_ARG with the position in bytes if the text is no such dictionary, an id is [`NAMES_MAX`] or greater, or
+    /// INVALID_ARG with the position in bytes if the text is not such a dictionary, an id is [`NAMES_MAX`] or more, or
     /// a name or the text is too long.
     pub fn from_dict(text: &str) -> Result<Self> {
         check_bytes(text)?;

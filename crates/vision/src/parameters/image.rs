@@ -1,7 +1,9 @@
 //! From texts to the plan of a picture's tensor.
 
 use super::{Parameters, size};
-use crate::picture::{Colour, Datatype, Filter, Layout, Limits, Output, PIXELS_MAX, Plan, Resample, Size, Step};
+use crate::picture::{
+    Colour, Datatype, Filter, Layout, Output, PIXELS_MAX, PictureLimits, PicturePlan, Resample, Size, Step,
+};
 use tensor::{Error, Result};
 
 /// Parameters of [`picture`].
@@ -35,22 +37,22 @@ const PICTURE_PIXELS_MAX: u64 = 1 << 26;
 #[derive(Debug)]
 pub struct ImageSettings {
     /// The steps.
-    pub plan: Plan,
-    /// Limits of the file.
-    pub limits: Limits,
+    pub plan: PicturePlan,
+    /// PictureLimits of the file.
+    pub limits: PictureLimits,
 }
 
-/// Limits and channels of a decoded picture.
+/// PictureLimits and channels of a decoded picture.
 ///
 /// # Errors
 /// INVALID_ARG with the parameter, what was expected and found.
-pub fn picture(parameters: &Parameters<'_>) -> Result<(Limits, Colour)> {
+pub fn picture(parameters: &Parameters<'_>) -> Result<(PictureLimits, Colour)> {
     let colours = [("rgb", Colour::Rgb), ("bgr", Colour::Bgr), ("grey", Colour::Grey), ("gray", Colour::Grey)];
     let pixels_max = parameters.number("pixels_max")?.unwrap_or(PICTURE_PIXELS_MAX);
     if !(1..=PIXELS_MAX).contains(&pixels_max) {
         return Err(Error::invalid(format!("parameter 'pixels_max': expected 1 to {PIXELS_MAX}, got {pixels_max}")));
     }
-    let mut limits = Limits { pixels_max, ..Limits::default() };
+    let mut limits = PictureLimits { pixels_max, ..PictureLimits::default() };
     if let Some(side_max) = parameters.number("side_max")? {
         limits.side_max = side_max;
     }
@@ -101,7 +103,7 @@ pub fn image(parameters: &Parameters<'_>) -> Result<ImageSettings> {
     }
     let layout = parameters.choice("layout", &layouts)?.unwrap_or(Layout::Nchw);
     let output = Output { colour, layout, datatype, pixels_max: limits.pixels_max };
-    Ok(ImageSettings { plan: Plan::new(&steps, output)?, limits })
+    Ok(ImageSettings { plan: PicturePlan::new(&steps, output)?, limits })
 }
 
 fn resize(text: &str) -> Option<Size> {

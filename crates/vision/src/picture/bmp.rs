@@ -1,6 +1,6 @@
 //! BMP without compression: 1, 4 and 8 bits with a palette, 16, 24 and 32 bits. Compressed ones (RLE) are refused.
 
-use super::{Colour, Limits, Picture, damaged};
+use super::pixels::{Colour, Picture, PictureLimits, damaged};
 use tensor::Result;
 
 const FORMAT: &str = "BMP";
@@ -37,7 +37,7 @@ fn truncated(bytes: &[u8]) -> tensor::Error {
 }
 
 /// The picture.
-pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture> {
+pub fn decode(bytes: &[u8], limits: &PictureLimits) -> Result<Picture> {
     let source = Source(bytes);
     let head_size = source.u32(FILE_HEAD)?;
     let (width, height, is_top_down, bits, compression, colours) = match head_size {

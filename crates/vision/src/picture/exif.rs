@@ -1,6 +1,6 @@
 //! The orientation in EXIF data, which is a TIFF of one tag that counts here, and its application to pixels.
 
-use super::Picture;
+use super::pixels::Picture;
 
 /// Orientation of a picture whose first row is on top and whose first column is on the left.
 pub const UPRIGHT: u8 = 1;
@@ -74,4 +74,26 @@ fn transpose<const N: usize>(pixels: &[[u8; N]], width: usize, height: usize) ->
         }
     }
     turned.into_flattened()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orientation_is_read_in_both_byte_orders_and_nothing_else_is_believed() {
+        let little = b"II*\0\x08\0\0\0\x02\0\x0f\x01\x02\0\x04\0\0\0abc\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0";
+        assert_eq!(orientation(little), 6);
+        let mut big = *b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08\0\0";
+        assert_eq!(orientation(&big), 8);
+        for length in 0..20 {
+            assert_eq!(orientation(&big[..length]), UPRIGHT, "{length}");
+        }
+        // A value that is no orientation, a type that is not short, and a directory that lies outside.
+        for (at, value) in [(19, 9), (13, 4), (4, 0xff), (7, 0xff)] {
+            let before = std::mem::replace(&mut big[at], value);
+            assert_eq!(orientation(&big), UPRIGHT, "{at}");
+            big[at] = before;
+        }
+    }
 }

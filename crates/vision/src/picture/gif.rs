@@ -1,13 +1,13 @@
 //! The first frame of a GIF, by `gif`. Transparency is dropped, and what the frame leaves free is background.
 
-use super::{Colour, Limits, Picture, damaged};
+use super::pixels::{Colour, Picture, PictureLimits, damaged};
 use gif::{ColorOutput, DecodeOptions};
 use tensor::Result;
 
 const FORMAT: &str = "GIF";
 
 /// The picture, of the size of the GIF's screen.
-pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture> {
+pub fn decode(bytes: &[u8], limits: &PictureLimits) -> Result<Picture> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     // A frame within the screen has no more pixels than that.

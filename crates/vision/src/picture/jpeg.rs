@@ -1,6 +1,7 @@
 //! JPEG by `zune-jpeg`, whose strict mode refuses data that ends within the picture.
 
-use super::{Colour, Limits, Picture, damaged, exif};
+use super::exif;
+use super::pixels::{Colour, Picture, PictureLimits, damaged};
 use tensor::{Error, Result};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::errors::DecodeErrors;
@@ -14,7 +15,7 @@ const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
 const APP1: u8 = 0xe1;
 
 /// The picture and its orientation. Grey is the luma of the file.
-pub fn decode(bytes: &[u8], limits: &Limits, colour: Colour) -> Result<(Picture, u8)> {
+pub fn decode(bytes: &[u8], limits: &PictureLimits, colour: Colour) -> Result<(Picture, u8)> {
     let head = Head::read(bytes)?;
     // The decoder fills what is missing of the last rows, and does not say so. Looked for from the end, where it is.
     let data = &bytes[head.data..];
@@ -33,7 +34,7 @@ pub fn decode(bytes: &[u8], limits: &Limits, colour: Colour) -> Result<(Picture,
     let (is_direct, colour) = match decoder.input_colorspace() {
         Some(ColorSpace::YCbCr) => (true, colour),
         Some(ColorSpace::Luma) => (colour == Colour::Grey, Colour::Grey),
-        // Of these, the decoder converts to RGB only.
+        // The decoder converts these to RGB only.
         Some(ColorSpace::RGB | ColorSpace::CMYK | ColorSpace::YCCK) => (colour == Colour::Rgb, Colour::Rgb),
         _ => {
             let count = decoder.info().map_or(0, |info| info.components);
@@ -48,7 +49,7 @@ pub fn decode(bytes: &[u8], limits: &Limits, colour: Colour) -> Result<(Picture,
     Ok((Picture::new(width, height, colour, pixels)?, head.orientation))
 }
 
-fn decoder<'a>(bytes: &'a [u8], limits: &Limits, wanted: ColorSpace) -> JpegDecoder<ZCursor<&'a [u8]>> {
+fn decoder<'a>(bytes: &'a [u8], limits: &PictureLimits, wanted: ColorSpace) -> JpegDecoder<ZCursor<&'a [u8]>> {
     let side_max = usize::from(u16::MAX);
     let options = DecoderOptions::default()
         .set_strict_mode(true)
@@ -60,7 +61,7 @@ fn decoder<'a>(bytes: &'a [u8], limits: &Limits, wanted: ColorSpace) -> JpegDeco
     JpegDecoder::new_with_options(ZCursor::new(bytes), options)
 }
 
-fn refused(error: DecodeErrors, limits: &Limits) -> Error {
+fn refused(error: DecodeErrors, limits: &PictureLimits) -> Error {
     match error {
         DecodeErrors::Format(text) if text.starts_with("Too many scans") => Error::invalid(format!(
             "{FORMAT} picture has too many scans: at most {} are accepted (scans_max); \
@@ -73,7 +74,7 @@ fn refused(error: DecodeErrors, limits: &Limits) -> Error {
     }
 }
 
-/// What precedes the data of the first scan.
+/// Facts of the segments before the data of the first scan.
 struct Head {
     orientation: u8,
     /// Offset of the first scan's data.

@@ -1,6 +1,7 @@
 //! PNG by `png`. Of an animation, the picture that readers without animations show.
 
-use super::{Colour, Limits, Picture, compact, damaged, exif};
+use super::exif;
+use super::pixels::{Colour, Picture, PictureLimits, compact, damaged};
 use png::{BitDepth, ColorType, Decoder, Transformations};
 use std::io::Cursor;
 use tensor::Result;
@@ -8,9 +9,9 @@ use tensor::Result;
 const FORMAT: &str = "PNG";
 
 /// The picture and its orientation.
-pub fn decode(bytes: &[u8], limits: &Limits) -> Result<(Picture, u8)> {
+pub fn decode(bytes: &[u8], limits: &PictureLimits) -> Result<(Picture, u8)> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
-    // What the decoder keeps beside the pixels is part of the file: lines, palette, EXIF.
+    // The decoder keeps lines, palette and EXIF beside the pixels, and no more of them than the file has.
     decoder.set_limits(png::Limits { bytes: bytes.len().saturating_add(1 << 20) });
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);

@@ -5,8 +5,8 @@
 //! Pillow cuts values at 0 and 255 between both, which only a cubic exceeds. Next to sharp edges, its order makes a
 //! difference of ten levels and more; so a cubic with antialiasing has the order of Pillow, mostly columns first.
 
-use super::taps::{Axis, ONE, Taps};
-use super::{Filter, Picture};
+use super::pixels::Picture;
+use super::taps::{Axis, Filter, ONE, Resample, Taps};
 use std::ops::Range;
 
 /// Fraction bits of a combined row: its values, up to 1.5 times those of pixels, fit 16 bits.
@@ -19,10 +19,10 @@ const UNCUT: (i32, i32) = (i16::MIN as i32, i16::MAX as i32);
 /// A part of a picture that is made as large as wanted, of which some rows and columns are asked for.
 pub struct Resizer<'a> {
     picture: &'a Picture,
-    kind: Kind,
+    kind: Order,
 }
 
-enum Kind {
+enum Order {
     /// First column and first row of the source.
     Copy {
         left: usize,
@@ -46,7 +46,7 @@ enum Kind {
 
 /// Part of the source, in pixels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
+pub struct SourceWindow {
     pub left: u32,
     pub top: u32,
     pub width: u32,
@@ -57,9 +57,9 @@ impl<'a> Resizer<'a> {
     /// Prepares the rows and columns of `window` resized to `to`.
     pub fn new(
         picture: &'a Picture,
-        window: Window,
+        window: SourceWindow,
         to: (u32, u32),
-        resample: super::Resample,
+        resample: Resample,
         columns: Range<u32>,
         rows: Range<u32>,
     ) -> Self {
@@ -67,7 +67,7 @@ impl<'a> Resizer<'a> {
         let (left, top) = (window.left as usize, window.top as usize);
         if from == to {
             let (left, top) = (left + columns.start as usize, top + rows.start as usize);
-            return Self { picture, kind: Kind::Copy { left, top, columns: columns.len() } };
+            return Self { picture, kind: Order::Copy { left, top, columns: columns.len() } };
         }
         let axis = Axis::of(resample, from, to);
         let columns = Taps::new(axis, from.0, to.0, columns);
@@ -80,14 +80,14 @@ impl<'a> Resizer<'a> {
             let combined = vec![0; columns.len() * channels];
             return Self {
                 picture,
-                kind: Kind::ColumnsFirst { narrow, rows: rows.counted_from(used.start), combined },
+                kind: Order::ColumnsFirst { narrow, rows: rows.counted_from(used.start), combined },
             };
         }
         let used = columns.range();
         let combined = vec![0; used.len() * channels];
         let columns = columns.counted_from(used.start);
         let (start, range) = (left + used.start, if is_cut { LEVELS } else { UNCUT });
-        Self { picture, kind: Kind::RowsFirst { columns, rows, combined, start, top, range } }
+        Self { picture, kind: Order::RowsFirst { columns, rows, combined, start, top, range } }
     }
 
     /// Writes a row, counted from the first that is asked for.
@@ -96,10 +96,10 @@ impl<'a> Resizer<'a> {
         let stride = self.picture.width as usize * channels;
         let pixels = &self.picture.pixels;
         match &mut self.kind {
-            Kind::Copy { left, top, columns } => {
+            Order::Copy { left, top, columns } => {
                 out.copy_from_slice(&pixels[(*top + index) * stride + *left * channels..][..*columns * channels]);
             }
-            Kind::RowsFirst { columns, rows, combined, start, top, range } => {
+            Order::RowsFirst { columns, rows, combined, start, top, range } => {
                 let (first, weights) = rows.get(index);
                 let source = &pixels[(*top + first) * stride + *start * channels..];
                 combine_rows(source, stride, weights, *range, combined);
@@ -108,7 +108,7 @@ impl<'a> Resizer<'a> {
                     _ => combine_columns::<_, 3, FRACTION>(combined, columns, out),
                 }
             }
-            Kind::ColumnsFirst { narrow, rows, combined } => {
+            Order::ColumnsFirst { narrow, rows, combined } => {
                 let (first, weights) = rows.get(index);
                 combine_rows(&narrow[first * combined.len()..], combined.len(), weights, LEVELS, combined);
                 let values = combined.iter().map(|&value| (value + (1 << (FRACTION - 1))) >> FRACTION);
@@ -126,7 +126,7 @@ fn is_rows_first(from: (u32, u32), to: (u32, u32)) -> bool {
 }
 
 /// Rows of the source with resized columns.
-fn narrow_rows(picture: &Picture, window: Window, columns: &Taps, rows: Range<usize>) -> Vec<u8> {
+fn narrow_rows(picture: &Picture, window: SourceWindow, columns: &Taps, rows: Range<usize>) -> Vec<u8> {
     let channels = picture.colour.channels();
     let stride = picture.width as usize * channels;
     let mut narrow = vec![0; rows.len() * columns.len() * channels];

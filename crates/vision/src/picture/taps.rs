@@ -1,6 +1,26 @@
 //! Weights of source pixels per resized pixel, for one axis.
 
-use super::plan::{Filter, Resample};
+/// Weights of the source pixels of which a resized one is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filter {
+    /// Linear between two pixels.
+    Bilinear,
+    /// Keys' cubic between four pixels: slope -0.5 with `antialias`, as in Pillow, and -0.75 without, as in OpenCV.
+    Bicubic,
+    /// Mean of pixels: Pillow's `BOX` with `antialias`, which takes whole pixels, and OpenCV's `INTER_AREA` without,
+    /// which takes parts of them.
+    Area,
+}
+
+/// How pixels are made of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resample {
+    /// Form of the weights.
+    pub filter: Filter,
+    /// Whether the filter widens when the picture shrinks, as in Pillow, torchvision (`antialias=True`) and
+    /// transformers. Without, as in OpenCV (`INTER_LINEAR`, `INTER_CUBIC`, `INTER_AREA`) and ultralytics.
+    pub antialias: bool,
+}
 
 /// A weight of one: 14 bits, so that a weight fits 16 bits and a product with 16 bits fits 32.
 pub const ONE: i32 = 1 << 14;
@@ -8,12 +28,12 @@ pub const ONE: i32 = 1 << 14;
 /// How to resize one axis. Each resized pixel has consecutive source pixels, whose weights sum up to [`ONE`] exactly:
 /// a picture of one colour stays as it is.
 pub struct Taps {
-    spans: Vec<Span>,
+    spans: Vec<TapSpan>,
     weights: Vec<i16>,
 }
 
 #[derive(Clone, Copy)]
-struct Span {
+struct TapSpan {
     /// First source pixel.
     first: u32,
     /// Index of its weight.
@@ -47,7 +67,7 @@ impl Taps {
             self.weights.push((rounded - before) as i16);
             before = rounded;
         }
-        self.spans.push(Span { first, at, count: exact.len() as u32 });
+        self.spans.push(TapSpan { first, at, count: exact.len() as u32 });
     }
 
     /// Number of resized pixels.
@@ -134,7 +154,7 @@ impl Axis {
                 let (start, end) = (index * scale, ((index + 1.0) * scale).min(from.into()));
                 let first = (start as u32).min(last);
                 let past = (end.ceil() as u32).clamp(first + 1, from);
-                // What floating point leaves over of a pixel is no part of it.
+                // A remainder of floating point is no part of a pixel.
                 let part = |x: f64| (end.min(x + 1.0) - start.max(x)).max(0.0);
                 weights.extend((first..past).map(|x| part(x.into())).map(|part| if part < 1e-3 { 0.0 } else { part }));
                 if weights.iter().sum::<f64>() == 0.0 {

@@ -26,11 +26,11 @@ fn differ(found: &[u8], expected: &[u8]) -> (u8, f64) {
 }
 
 fn read(name: &str, colour: Colour) -> Picture {
-    decode(&fixture(name), &Limits::default(), colour).unwrap_or_else(|error| panic!("{name}: {error}"))
+    decode(&fixture(name), &PictureLimits::default(), colour).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[track_caller]
-fn check_refused(bytes: &[u8], limits: &Limits, parts: &[&str]) {
+fn check_refused(bytes: &[u8], limits: &PictureLimits, parts: &[&str]) {
     let error = decode(bytes, limits, Colour::Rgb).expect_err(parts[0]);
     assert_eq!(error.code(), tensor::Code::InvalidArg);
     for part in parts {
@@ -46,7 +46,7 @@ const UINT8: Output =
     Output { colour: Colour::Rgb, layout: Layout::Nhwc, datatype: Datatype::Uint8, pixels_max: 1 << 20 };
 const OPENCV: Resample = Resample { filter: Filter::Bilinear, antialias: false };
 
-fn run(plan: &Plan, picture: &Picture) -> (Vec<u8>, Placement) {
+fn run(plan: &PicturePlan, picture: &Picture) -> (Vec<u8>, Placement) {
     let shape = plan.output_shape(picture.width(), picture.height()).unwrap();
     let mut out = vec![0xa5; shape.iter().product::<usize>() * plan.output().datatype.byte_size()];
     let placement = plan.run(picture, &mut out).unwrap();
@@ -95,11 +95,11 @@ fn channels_are_those_asked_for() {
 
 #[test]
 fn a_truncated_picture_is_an_error() {
-    let limits = Limits::default();
+    let limits = PictureLimits::default();
     for (name, bytes) in pictures() {
         for length in (0..bytes.len()).step_by(16) {
             let result = decode(&bytes[..length], &limits, Colour::Rgb);
-            // What follows the pixels is not read: end chunks, further frames.
+            // End chunks and further frames, which follow the pixels, are not read.
             let rest = match &name[..] {
                 name if name.ends_with(".png") => 16,
                 name if name.ends_with(".gif") => bytes.len() / 2,
@@ -135,7 +135,7 @@ fn damaged_pictures_do_not_panic() {
 
 #[test]
 fn sizes_are_compared_with_the_limits_before_memory_is_taken() {
-    let limits = Limits::default();
+    let limits = PictureLimits::default();
     let huge = ["too large", "at most 16384 pixels per side are accepted (side_max)", "raise the limit"];
     check_refused(&fixture("huge.png"), &limits, &[&huge[..], &["PNG picture of 100000 x 100000 pixels"]].concat());
     let patched = |name: &str, find: &[u8], offset: usize, value: &[u8]| {
@@ -151,22 +151,22 @@ fn sizes_are_compared_with_the_limits_before_memory_is_taken() {
     check(&patched("24.bmp", b"BM", 18, &i32::MAX.to_le_bytes()), "BMP picture of 2147483647 x 29");
     check(&patched("24.bmp", b"BM", 22, &i32::MIN.to_le_bytes()), "BMP picture of 37 x 2147483648");
     check(&patched("animated.webp", b"VP8X", 12, &[0x20, 0x4e]), "WebP picture of 20001 x 29");
-    let small = Limits { side_max: 4096, ..limits };
+    let small = PictureLimits { side_max: 4096, ..limits };
     let lossless = patched("lossless-alpha.webp", b"VP8L", 9, &[0xfe, 0xbf, 0xff, 0x1f]);
     check_refused(&lossless, &small, &["WebP picture of 16383 x 16383", "at most 4096"]);
     // A frame that is larger than its picture.
     let frame = patched("lossy-alpha.webp", b"VP8 ", 14, &[0xff, 0x3f, 0xff, 0x3f]);
     check_refused(&frame, &small, &["WebP picture of 16383 x 16383", "at most 4096"]);
 
-    let few = Limits { pixels_max: 1000, ..limits };
+    let few = PictureLimits { pixels_max: 1000, ..limits };
     check_refused(&fixture("rgb.png"), &few, &["37 x 29", "at most 1000 pixels are accepted (pixels_max)"]);
-    let scans = Limits { scans_max: 2, ..limits };
+    let scans = PictureLimits { scans_max: 2, ..limits };
     check_refused(&fixture("progressive.jpg"), &scans, &["too many scans: at most 2 are accepted (scans_max)"]);
 }
 
 #[test]
 fn what_is_not_read_is_named() {
-    let limits = Limits::default();
+    let limits = PictureLimits::default();
     check_refused(b"", &limits, &["picture is empty"]);
     let formats = "JPEG, PNG, WebP, GIF and BMP are read";
     check_refused(b"II*\0abc", &limits, &[formats, "begins with the bytes 49 49 2a 00 61 62 63"]);
@@ -192,7 +192,7 @@ fn resized_pictures_have_the_pixels_of_pillow_and_opencv() {
             antialias: library == "pillow",
         };
         let size = Size::Exact(width.parse().unwrap(), height.parse().unwrap());
-        let plan = Plan::new(&[Step::Resize(size, resample)], UINT8).unwrap();
+        let plan = PicturePlan::new(&[Step::Resize(size, resample)], UINT8).unwrap();
         let (out, _) = run(&plan, &picture);
         let (most, mean) = differ(&out, &fixture(&pixels));
         assert!(most <= 1 && mean <= 0.15, "{library} {filter} {width} x {height}: at most {most}, mean {mean:.3}");
@@ -207,7 +207,7 @@ fn one_colour_stays_as_it_is() {
                 let bytes = vec![level; from.0 as usize * from.1 as usize];
                 let picture = Picture::new(from.0, from.1, Colour::Grey, bytes).unwrap();
                 let resize = Step::Resize(Size::Exact(to.0, to.1), Resample { filter, antialias });
-                let plan = Plan::new(&[resize], output(Colour::Grey, Layout::Nchw, Datatype::Uint8)).unwrap();
+                let plan = PicturePlan::new(&[resize], output(Colour::Grey, Layout::Nchw, Datatype::Uint8)).unwrap();
                 assert!(run(&plan, &picture).0.iter().all(|&out| out == level), "{filter:?} {antialias} {from:?}");
             }
         }
@@ -219,7 +219,7 @@ fn a_letterbox_has_the_borders_of_ultralytics() {
     let check = |from: (u32, u32), stride, enlarge, shape: [usize; 3], offset: (f32, f32), resized: (f32, f32)| {
         let (width, height) = (64, 64);
         let letterbox = Step::Letterbox { width, height, stride, enlarge, colour: [1, 2, 3], resample: OPENCV };
-        let plan = Plan::new(&[letterbox], UINT8).unwrap();
+        let plan = PicturePlan::new(&[letterbox], UINT8).unwrap();
         assert_eq!(plan.fixed_shape().is_some(), stride.is_none());
         assert_eq!(plan.output_shape(from.0, from.1).unwrap(), shape, "{from:?}");
         let (out, placement) = run(&plan, &ramp(from.0, from.1));
@@ -239,7 +239,7 @@ fn a_letterbox_has_the_borders_of_ultralytics() {
     // 64 * 48 / 100 is 30.72, and 33 rows are shared as 16 and 17.
     check((100, 48), None, true, [64, 64, 3], (0.0, 16.0), (64.0, 31.0));
     check((48, 100), None, true, [64, 64, 3], (16.0, 0.0), (31.0, 64.0));
-    // Of 33 rows, one remains over a multiple of 8: round(0.5 - 0.1) is none on top.
+    // One of 33 rows remains over a multiple of 8: round(0.5 - 0.1) is none on top.
     check((100, 48), Some(8), true, [32, 64, 3], (0.0, 0.0), (64.0, 31.0));
     check((100, 40), Some(16), true, [32, 64, 3], (0.0, 3.0), (64.0, 26.0));
     check((10, 10), None, true, [64, 64, 3], (0.0, 0.0), (64.0, 64.0));
@@ -251,7 +251,7 @@ fn a_letterbox_has_the_borders_of_ultralytics() {
 #[test]
 fn sides_are_rounded_as_by_torchvision() {
     let shape = |steps: &[Step], width, height| {
-        let plan = Plan::new(steps, UINT8).unwrap();
+        let plan = PicturePlan::new(steps, UINT8).unwrap();
         plan.output_shape(width, height).map(|[height, width, _]| (width, height))
     };
     let shortest = Step::Resize(Size::Shortest(256), OPENCV);
@@ -273,19 +273,20 @@ fn steps_in_a_row_are_what_each_of_them_does() {
     let picture = ramp(41, 30);
     // A crop before a resize is a smaller picture.
     let resize = Step::Resize(Size::Exact(15, 50), Resample { filter: Filter::Bicubic, antialias: true });
-    let (cropped, placement) = run(&Plan::new(&[Step::CenterCrop(21, 20)], UINT8).unwrap(), &picture);
+    let (cropped, placement) = run(&PicturePlan::new(&[Step::CenterCrop(21, 20)], UINT8).unwrap(), &picture);
     assert_eq!((placement.offset_x, placement.offset_y, placement.scale_x), (-10.0, -5.0, 1.0));
     assert_eq!(cropped[..3], picture.pixels()[(5 * 41 + 10) * 3..][..3]);
     let cropped = Picture::new(21, 20, Colour::Rgb, cropped).unwrap();
-    let (first, _) = run(&Plan::new(std::slice::from_ref(&resize), UINT8).unwrap(), &cropped);
-    let (both, placement) = run(&Plan::new(&[Step::CenterCrop(21, 20), resize.clone()], UINT8).unwrap(), &picture);
+    let (first, _) = run(&PicturePlan::new(std::slice::from_ref(&resize), UINT8).unwrap(), &cropped);
+    let (both, placement) =
+        run(&PicturePlan::new(&[Step::CenterCrop(21, 20), resize.clone()], UINT8).unwrap(), &picture);
     assert!(first == both);
     assert_eq!((placement.scale_x, placement.scale_y), (15.0 / 21.0, 2.5));
     assert_eq!((placement.offset_x, placement.offset_y), (-10.0 * 15.0 / 21.0, -12.5));
     // A crop after it takes a part of the resized one, and a pad puts it elsewhere.
-    let (whole, _) = run(&Plan::new(std::slice::from_ref(&resize), UINT8).unwrap(), &picture);
+    let (whole, _) = run(&PicturePlan::new(std::slice::from_ref(&resize), UINT8).unwrap(), &picture);
     let pad = Step::Pad { left: 2, top: 1, right: 3, bottom: 4, colour: [9, 8, 7] };
-    let (part, placement) = run(&Plan::new(&[resize, Step::CenterCrop(11, 20), pad], UINT8).unwrap(), &picture);
+    let (part, placement) = run(&PicturePlan::new(&[resize, Step::CenterCrop(11, 20), pad], UINT8).unwrap(), &picture);
     assert_eq!((placement.offset_x, placement.offset_y), (0.0, -14.0));
     assert_eq!(part.len(), 16 * 25 * 3);
     for (y, row) in part.chunks_exact(16 * 3).enumerate() {
@@ -298,14 +299,34 @@ fn steps_in_a_row_are_what_each_of_them_does() {
 }
 
 #[test]
+fn a_tensor_may_show_nothing_of_the_picture() {
+    let pad = Step::Pad { left: 100, top: 0, right: 0, bottom: 0, colour: [9, 8, 7] };
+    let cubic = Resample { filter: Filter::Bicubic, antialias: true };
+    for before in [vec![], vec![OPENCV], vec![cubic]] {
+        let resize = before.into_iter().map(|resample| Step::Resize(Size::Exact(10, 10), resample));
+        let steps: Vec<_> = resize.chain([pad.clone(), Step::CenterCrop(10, 10)]).collect();
+        let (out, placement) = run(&PicturePlan::new(&steps, UINT8).unwrap(), &ramp(10, 12));
+        assert!(out == [9, 8, 7].repeat(100));
+        assert_eq!(placement.offset_x, 50.0);
+    }
+}
+
+#[test]
+fn a_panic_of_a_decoder_is_an_error() {
+    let error = guard(PictureFormat::Png, || -> Result<()> { panic!("at {}", 7) }).unwrap_err();
+    assert_eq!(error.message(), "the code that decodes Png pictures panicked: at 7");
+    assert_eq!(error.code(), tensor::Code::Internal);
+}
+
+#[test]
 fn values_layouts_and_datatypes_are_those_of_the_output() {
     let picture = ramp(5, 4);
     let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
     let scale = 1.0 / 255.0;
     for layout in [Layout::Nchw, Layout::Nhwc] {
         for datatype in [Datatype::Fp32, Datatype::Fp16] {
-            let plan =
-                Plan::new(&[Step::Normalize { scale, mean, std }], output(Colour::Rgb, layout, datatype)).unwrap();
+            let plan = PicturePlan::new(&[Step::Normalize { scale, mean, std }], output(Colour::Rgb, layout, datatype))
+                .unwrap();
             let (out, _) = run(&plan, &picture);
             let elements = out.chunks_exact(datatype.byte_size());
             assert_eq!(elements.len(), 60);
@@ -322,14 +343,14 @@ fn values_layouts_and_datatypes_are_those_of_the_output() {
             }
         }
     }
-    let (out, _) = run(&Plan::new(&[], UINT8).unwrap(), &picture);
+    let (out, _) = run(&PicturePlan::new(&[], UINT8).unwrap(), &picture);
     assert!(out == picture.pixels());
 }
 
 #[test]
 fn a_plan_that_cannot_run_is_refused_with_the_number_of_its_step() {
     let check = |steps: &[Step], text: &str| {
-        let error = Plan::new(steps, UINT8).expect_err(text);
+        let error = PicturePlan::new(steps, UINT8).expect_err(text);
         assert!(error.message().contains(text), "{text:?} is not in {:?}", error.message());
     };
     let resize = Step::Resize(Size::Exact(8, 8), OPENCV);
@@ -353,11 +374,11 @@ fn a_plan_that_cannot_run_is_refused_with_the_number_of_its_step() {
     check(&[letterbox(0)], "step 1: a stride is 1 to 32, the shorter side");
     let fp32 = output(Colour::Rgb, Layout::Nchw, Datatype::Fp32);
     let zero = Step::Normalize { scale: 1.0, mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
-    assert!(Plan::new(&[zero], fp32).unwrap_err().message().contains("must be finite and not zero"));
-    let error = Plan::new(&[normalize, resize], fp32).unwrap_err();
+    assert!(PicturePlan::new(&[zero], fp32).unwrap_err().message().contains("must be finite and not zero"));
+    let error = PicturePlan::new(&[normalize, resize], fp32).unwrap_err();
     assert_eq!(error.message(), "step 2: normalisation must be the last step");
-    // What a run is given is compared as well.
-    let plan = Plan::new(&[], fp32).unwrap();
+    // A run compares its arguments as well.
+    let plan = PicturePlan::new(&[], fp32).unwrap();
     let error = plan.run(&ramp(2, 2), &mut [0; 47]).unwrap_err();
     assert_eq!(error.message(), "tensor of the picture has 48 bytes, not 47");
     let grey = Picture::new(1, 1, Colour::Grey, vec![0]).unwrap();

@@ -1,6 +1,7 @@
 //! WebP by `image-webp`. Of an animation, the first frame.
 
-use super::{Colour, Limits, Picture, compact, damaged, exif};
+use super::exif;
+use super::pixels::{Colour, Picture, PictureLimits, compact, damaged};
 use image_webp::WebPDecoder;
 use std::io::Cursor;
 use tensor::Result;
@@ -8,7 +9,7 @@ use tensor::Result;
 const FORMAT: &str = "WebP";
 
 /// The picture and its orientation.
-pub fn decode(bytes: &[u8], limits: &Limits) -> Result<(Picture, u8)> {
+pub fn decode(bytes: &[u8], limits: &PictureLimits) -> Result<(Picture, u8)> {
     // The decoder fills what is missing of a lossy picture, and does not say so.
     let announced = bytes.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |&size| u32::from_le_bytes(size));
     if bytes.len() < 8 + announced as usize {
@@ -33,7 +34,7 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<(Picture, u8)> {
 
 /// Compares the sizes of lossy frames. Each frame has its own, for which the decoder takes memory before it compares
 /// it with that of the picture.
-fn check_frames(bytes: &[u8], mut at: usize, end: usize, limits: &Limits) -> Result<()> {
+fn check_frames(bytes: &[u8], mut at: usize, end: usize, limits: &PictureLimits) -> Result<()> {
     const LOSSY_SIZE: usize = 6;
     const FRAME_HEAD: usize = 16;
     while let Some(&[a, b, c, d, ..]) = bytes.get(at..end).and_then(|rest| rest.first_chunk::<8>()) {

@@ -28,7 +28,7 @@ def pbtxt(config: TritonModelConfig) -> str:
     if config.response_cache is not None:
         more.append(f"response_cache {{ enable: {_text(config.response_cache.enable)} }}")
     rows = config.max_batch_size if config.batching else 0
-    return config_text(config.model_name, rows, *(_tensors(some) for some in (config.inputs, config.outputs)), True, more)
+    return config_text(config.model_name, rows, _tensors(config.inputs), _tensors(config.outputs), True, more)
 
 
 def _tensors(some: Sequence[TensorSpec]) -> List[Spec]:

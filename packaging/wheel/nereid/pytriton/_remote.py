@@ -74,7 +74,7 @@ def connect(port: int, key: bytes) -> Connection:
     try:
         return Client(path_of(port), "AF_UNIX", authkey=key)
     except AuthenticationError:
-        raise PyTritonRuntimeError("the access token is not that of the server") from None
+        raise PyTritonRuntimeError("the access token is not that of the server: give RemoteTriton its access_token") from None
     except OSError as error:
         raise ConnectionError(f"no program of this machine and user serves with nereid.pytriton on port {port}: {error}") from None
 
