@@ -6,8 +6,7 @@ import { expect, test } from 'vitest'
 import { writeText } from '../../scripts/models/text.mjs'
 import { ROOT } from '../docs/pages.js'
 
-/** Examples that need no package of npm. */
-const OWN = ['text-ts', 'router-ts', 'ensemble-ts']
+const OWN = ['text-ts', 'router-ts', 'ensemble-ts', 'image-ts']
 
 test('models of the examples are accepted by the compiler', () => {
   const files = OWN.flatMap((folder) =>
@@ -15,7 +14,7 @@ test('models of the examples are accepted by the compiler', () => {
       .map((model) => join(ROOT, 'examples', folder, model, '1/model.ts'))
       .filter((file) => existsSync(file)),
   )
-  expect(files.length).toBe(7)
+  expect(files.length).toBe(8)
   const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
   const kind = ['--module', 'nodenext', '--types', 'node', '--ignoreConfig', '--allowImportingTsExtensions']
   const strict = ['--strict', '--noUncheckedIndexedAccess', '--skipLibCheck', '--noEmit']
@@ -25,8 +24,7 @@ test('models of the examples are accepted by the compiler', () => {
 test('tests of the examples pass without a server', () => {
   // The build writes their vocabulary.
   if (!existsSync(join(ROOT, 'examples/text-ts/tokenizer/1/vocab.txt'))) writeText()
-  // That of images skips where sharp is not installed.
-  for (const folder of [...OWN, 'image-ts']) {
+  for (const folder of OWN) {
     const report = execFileSync('node', ['--test', join(ROOT, 'examples', folder)], { encoding: 'utf8' })
     expect(report, folder).toMatch(/^. fail 0$/m)
   }

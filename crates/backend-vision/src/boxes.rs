@@ -7,19 +7,17 @@ use crate::VisionBackend;
 use crate::model::{
     Values, bytes_of, capabilities, check_count, input_names, output_names, parameter, push, tensors, values,
 };
-use crate::parameters::Parameters;
+use crate::parameters::texts;
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, TensorIo, now_ns};
 use protocol::pb::inference::ModelConfig;
 use protocol::{OutputSpec, Signature};
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Result, ShapeDisplay, strings};
-use vision::boxes::{Boxes, Decoder, Layout, Output, Overrides, Placement, Settings, Suppression};
+use vision::boxes::{Boxes, Decoder, Layout, Output, Overrides, Placement, Settings};
+use vision::parameters::{self, Parameters};
 
 /// Backend `boxes`.
 pub const BOXES: VisionBackend = VisionBackend { name: "boxes", io, load };
-
-const KNOWN: [&str; 8] =
-    ["layout", "score_threshold", "iou_threshold", "boxes_max", "nms", "classes", "input_size", "placement"];
 
 /// Outputs in the order of a configuration.
 const OUTPUTS: [(&str, DataType, &[i64]); 5] = [
@@ -41,23 +39,7 @@ struct BoxesModel {
 }
 
 fn read(config: &ModelConfig) -> Result<(Decoder, Settings)> {
-    let parameters = Parameters::new(config, &KNOWN)?;
-    let names: Vec<_> = Layout::ALL.iter().map(|layout| (layout.name(), *layout)).collect();
-    let layout = parameters.choice("layout", &names)?.ok_or_else(|| {
-        let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-        Error::invalid(format!("backend 'boxes' needs the parameter 'layout': {}", names.join(", ")))
-    })?;
-    let suppressions: Vec<_> = Suppression::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
-    let usual = layout.settings();
-    let settings = Settings {
-        suppression: parameters.choice("nms", &suppressions)?.unwrap_or(usual.suppression),
-        score_threshold: parameters.number("score_threshold")?.unwrap_or(usual.score_threshold),
-        iou_threshold: parameters.number("iou_threshold")?.unwrap_or(usual.iou_threshold),
-        boxes_max: parameters.number("boxes_max")?.unwrap_or(usual.boxes_max),
-    };
-    settings.check()?;
-    let input = parameters.size("input_size")?.map(|(width, height)| [width as f32, height as f32]);
-    Ok((Decoder { layout, classes: parameters.number("classes")?, input }, settings))
+    parameters::boxes(&Parameters::new("backend 'boxes'", texts(config), &parameters::BOXES)?)
 }
 
 /// Whether relative boxes are relative to the network's input rather than to the picture.

@@ -2,7 +2,7 @@
 
 use crate::VisionBackend;
 use crate::model::{bytes_of, capabilities, check_count, input_names, output_names, push, tensors};
-use crate::parameters::Parameters;
+use crate::parameters::texts;
 use backend::gather::{batch_slab, frozen, input_of, own_strings, within_budget};
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, helpers, now_ns, scatter};
 use bytes::Bytes;
@@ -11,10 +11,8 @@ use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Result, Shape};
-use vision::picture::{
-    Colour, Datatype, Filter, Layout, Output, PIXELS_MAX, Picture, PictureLimits, PicturePlan, Placement, Resample,
-    Size, Step, decode,
-};
+use vision::parameters::{self, ImageSettings, Parameters};
+use vision::picture::{Datatype, Layout, Picture, PictureLimits, PicturePlan, Placement, decode};
 
 /// Backend `image`.
 pub const IMAGE: VisionBackend = VisionBackend { name: "image", io, load };
@@ -23,29 +21,8 @@ pub const IMAGE: VisionBackend = VisionBackend { name: "image", io, load };
 const TENSOR: u16 = 0;
 /// Index of the output that has the placement.
 const PLACEMENT: u16 = 1;
-/// Most pixels of a picture, unless the configuration says otherwise: 8192 × 8192.
-const PICTURE_PIXELS_MAX: u64 = 1 << 26;
-
-const KNOWN: [&str; 18] = [
-    "color",
-    "resize",
-    "interpolation",
-    "antialias",
-    "center_crop",
-    "letterbox",
-    "letterbox_color",
-    "stride",
-    "enlarge",
-    "pad",
-    "scale",
-    "mean",
-    "std",
-    "layout",
-    "datatype",
-    "pixels_max",
-    "side_max",
-    "threads",
-];
+/// Parameters of the backend beside those of a plan.
+const THREADS: &str = "threads";
 
 /// What a configuration asks for.
 struct Settings {
@@ -56,83 +33,22 @@ struct Settings {
 
 impl Settings {
     fn read(config: &ModelConfig) -> Result<Self> {
-        let parameters = Parameters::new(config, &KNOWN)?;
-        let colour = [("rgb", Colour::Rgb), ("bgr", Colour::Bgr), ("grey", Colour::Grey), ("gray", Colour::Grey)];
-        let filters = [("bilinear", Filter::Bilinear), ("bicubic", Filter::Bicubic), ("area", Filter::Area)];
-        let layouts = [("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)];
-        let datatypes = [("fp32", Datatype::Fp32), ("fp16", Datatype::Fp16), ("uint8", Datatype::Uint8)];
-        let resample = Resample {
-            filter: parameters.choice("interpolation", &filters)?.unwrap_or(Filter::Bilinear),
-            antialias: parameters.flag("antialias", true)?,
-        };
-        let mut datatype = parameters.choice("datatype", &datatypes)?;
-        if let Some(output) = config.output.first().filter(|output| output.data_type != 0) {
-            let configured = match DataType::from_number(output.data_type) {
-                Some(DataType::Fp32) => Datatype::Fp32,
-                Some(DataType::Fp16) => Datatype::Fp16,
-                Some(DataType::Uint8) => Datatype::Uint8,
-                _ => {
-                    return Err(Error::invalid(format!(
-                        "output '{}' must be TYPE_FP32, TYPE_FP16 or TYPE_UINT8",
-                        output.name
-                    )));
-                }
-            };
-            if datatype.is_some_and(|datatype| datatype != configured) {
-                return Err(Error::invalid(format!(
-                    "parameter 'datatype' and the data_type of output '{}' differ: remove the parameter",
-                    output.name
-                )));
-            }
-            datatype = Some(configured);
+        let known: Vec<_> = parameters::IMAGE.into_iter().chain([THREADS]).collect();
+        let configured = configured_datatype(config)?;
+        let mut texts: Vec<_> = texts(config).collect();
+        if let (Some(name), false) = (configured, texts.iter().any(|(key, _)| *key == "datatype")) {
+            texts.push(("datatype", name));
         }
-        let datatype = datatype.unwrap_or(Datatype::Fp32);
-        let mut steps = Vec::new();
-        if let Some(size) = parameters.read("resize", "640x480, shortest:256 or within:640x480", resize)? {
-            steps.push(Step::Resize(size, resample));
-        }
-        if let Some((width, height)) = parameters.size("center_crop")? {
-            steps.push(Step::CenterCrop(width, height));
-        }
-        if let Some((width, height)) = parameters.size("letterbox")? {
-            steps.push(Step::Letterbox {
-                width,
-                height,
-                stride: parameters.number("stride")?,
-                enlarge: parameters.flag("enlarge", true)?,
-                colour: parameters.numbers("letterbox_color")?.unwrap_or([114; 3]),
-                resample,
-            });
-        }
-        if let Some([left, top, right, bottom]) = parameters.numbers("pad")? {
-            let colour = parameters.numbers("letterbox_color")?.unwrap_or([0; 3]);
-            steps.push(Step::Pad { left, top, right, bottom, colour });
-        }
-        let scale = parameters.read("scale", "a number, or a fraction (1/255)", fraction)?;
-        let (mean, std) = (parameters.numbers("mean")?, parameters.numbers("std")?);
-        let is_normalized = datatype != Datatype::Uint8 || scale.is_some() || mean.is_some() || std.is_some();
-        if is_normalized {
-            let (mean, std) = (mean.unwrap_or([0.0; 3]), std.unwrap_or([1.0; 3]));
-            steps.push(Step::Normalize { scale: scale.unwrap_or(1.0 / 255.0), mean, std });
-        }
-        let pixels_max = parameters.number("pixels_max")?.unwrap_or(PICTURE_PIXELS_MAX);
-        if !(1..=PIXELS_MAX).contains(&pixels_max) {
+        let parameters = Parameters::new("backend 'image'", texts, &known)?;
+        let ImageSettings { plan, limits } = parameters::image(&parameters)?;
+        let settings = Self { plan, limits, threads: parameters.number(THREADS)?.unwrap_or(usize::MAX).max(1) };
+        if configured.is_some_and(|name| !settings.datatype().name().eq_ignore_ascii_case(name)) {
             return Err(Error::invalid(format!(
-                "parameter 'pixels_max': expected 1 to {PIXELS_MAX}, got {pixels_max}"
+                "parameter 'datatype' and the data_type of output '{}' differ: remove the parameter",
+                config.output[0].name
             )));
         }
-        let output = Output {
-            colour: parameters.choice("color", &colour)?.unwrap_or(Colour::Rgb),
-            layout: parameters.choice("layout", &layouts)?.unwrap_or(Layout::Nchw),
-            datatype,
-            pixels_max,
-        };
-        let mut limits = PictureLimits { pixels_max, ..PictureLimits::default() };
-        if let Some(side_max) = parameters.number("side_max")? {
-            limits.side_max = side_max;
-        }
-        let threads = parameters.number("threads")?.unwrap_or(usize::MAX).max(1);
-        Ok(Self { plan: PicturePlan::new(&steps, output)?, limits, threads })
+        Ok(settings)
     }
 
     fn datatype(&self) -> DataType {
@@ -144,20 +60,14 @@ impl Settings {
     }
 }
 
-fn resize(text: &str) -> Option<Size> {
-    use crate::parameters::size;
-    match text.split_once(':') {
-        None => size(text).map(|(width, height)| Size::Exact(width, height)),
-        Some(("shortest", side)) => side.trim().parse().ok().map(Size::Shortest),
-        Some(("within", rest)) => size(rest.trim()).map(|(width, height)| Size::Within(width, height)),
-        Some(_) => None,
-    }
-}
-
-fn fraction(text: &str) -> Option<f32> {
-    match text.split_once('/') {
-        None => text.parse().ok(),
-        Some((above, below)) => Some(above.trim().parse::<f32>().ok()? / below.trim().parse::<f32>().ok()?),
+/// Datatype of the first output, if the configuration has it, as the parameter `datatype`.
+fn configured_datatype(config: &ModelConfig) -> Result<Option<&'static str>> {
+    let Some(output) = config.output.first().filter(|output| output.data_type != 0) else { return Ok(None) };
+    match DataType::from_number(output.data_type) {
+        Some(DataType::Fp32) => Ok(Some("fp32")),
+        Some(DataType::Fp16) => Ok(Some("fp16")),
+        Some(DataType::Uint8) => Ok(Some("uint8")),
+        _ => Err(Error::invalid(format!("output '{}' must be TYPE_FP32, TYPE_FP16 or TYPE_UINT8", output.name))),
     }
 }
 

@@ -3,27 +3,23 @@
 use crate::VisionBackend;
 use crate::boxes::labels_of;
 use crate::model::{bytes_of, capabilities, check_count, input_names, output_names, parameter, push, tensors, values};
-use crate::parameters::Parameters;
+use crate::parameters::texts;
 use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, now_ns};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::{DataType, Error, Result};
 use vision::labels::{Activation, Top, top};
+use vision::parameters::{self, Parameters};
 
 /// Backend `labels`.
 pub const LABELS: VisionBackend = VisionBackend { name: "labels", io, load };
-
-const KNOWN: [&str; 2] = ["activation", "top_k"];
 
 const OUTPUTS: [(&str, DataType, &[i64]); 3] = [
     ("CLASSES", DataType::Int32, &[-1, -1]),
     ("SCORES", DataType::Fp32, &[-1, -1]),
     ("LABELS", DataType::Bytes, &[-1, -1]),
 ];
-
-/// Classes of an answer, unless the configuration or the request says otherwise.
-const TOP_K: usize = 5;
 
 struct LabelsModel {
     signature: Arc<Signature>,
@@ -32,10 +28,7 @@ struct LabelsModel {
 }
 
 fn read(config: &ModelConfig) -> Result<(Activation, usize)> {
-    let parameters = Parameters::new(config, &KNOWN)?;
-    let activations: Vec<_> = Activation::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
-    let activation = parameters.choice("activation", &activations)?.unwrap_or(Activation::Softmax);
-    Ok((activation, parameters.number("top_k")?.unwrap_or(TOP_K)))
+    parameters::labels(&Parameters::new("backend 'labels'", texts(config), &parameters::LABELS)?)
 }
 
 fn io(config: &ModelConfig) -> Result<ModelIo> {

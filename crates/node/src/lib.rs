@@ -34,4 +34,5 @@ mod service;
 mod settle;
 mod stream;
 mod traces;
+mod vision;
 mod workers;

@@ -1,10 +1,10 @@
 //! Reports the results of calls. Only JavaScript starts calls, so it bounds the queue.
 
+use crate::failure::caught;
 use crate::objects::{EmbeddedAnswer, EmbeddedCallAnswer, Failure, NativeInferResponse, NextResponses, Opened};
 use napi::bindgen_prelude::{FnArgs, Function, ToNapiValue};
 use napi::sys::{napi_env, napi_value};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::{Error, Fault, Result};
 
@@ -87,10 +87,7 @@ impl Settler {
         let spawned = std::thread::Builder::new().name("nereid-lifecycle".into()).spawn(move || {
             // When the call reports an unloaded model, its memory is free.
             memory::release::drop_in_place();
-            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(Error::internal("the core panicked; this is a defect of the server, please report it with the log"))
-            });
-            settler.settle(ticket, result);
+            settler.settle(ticket, caught(work));
         });
         if let Err(e) = spawned {
             self.settle(ticket, Err(Error::internal(format!("cannot start a thread: {e}")).by(Fault::Environment)));

@@ -3,4 +3,5 @@
 pub mod boxes;
 pub mod fuzz;
 pub mod labels;
+pub mod parameters;
 pub mod picture;

@@ -264,6 +264,12 @@ export interface ControlFile {
   contents: Buffer
 }
 
+/** The boxes of picture `row` in the outputs of a detection network, which may have one picture only without it. */
+export declare function decodeBoxes(outputs: Array<NetworkOutput>, row: number | undefined | null, placement: NativePlacement | undefined | null, settings: Array<Setting>): NativeBoxes
+
+/** Decodes a file. */
+export declare function decodePicture(file: Uint8Array, settings: Array<Setting>): NativePicture
+
 /** `{"routes":[…],"calls":[…]}`, as in `crates/frontend/routes.json`. */
 export declare function describeRoutes(): string
 
@@ -496,6 +502,13 @@ export interface ModelIo {
   outputs: Array<TensorIo>
 }
 
+export interface NativeBoxes {
+  /** x1, y1, x2, y2 of each. */
+  boxes: Float32Array
+  scores: Float32Array
+  classes: Int32Array
+}
+
 export interface NativeInferRequest {
   model: string
   /** Empty = the server chooses. */
@@ -522,6 +535,37 @@ export interface NativeParameter {
   value: string | bigint | number | boolean
 }
 
+/** A picture of 8 bits per channel, in rows from the top. */
+export interface NativePicture {
+  width: number
+  height: number
+  /** `rgb`, `bgr` or `grey`. */
+  color: string
+  data: Uint8Array
+}
+
+export interface NativePictureTensor {
+  /** Elements in little-endian bytes; null if they were written to `to`. Aligned as by `malloc`. */
+  data: Uint8Array | null
+  /** `FP32`, `FP16` or `UINT8`. */
+  datatype: string
+  /** Dims of one picture in the order of the layout. */
+  shape: Array<number>
+  placement: NativePlacement
+}
+
+/** How a picture lies in a tensor: `x * scaleX + offsetX`, in pixels. */
+export interface NativePlacement {
+  scaleX: number
+  scaleY: number
+  offsetX: number
+  offsetY: number
+  /** Width of the picture after orientation. */
+  width: number
+  /** Height of the picture after orientation. */
+  height: number
+}
+
 /** A tensor of the in-process API. `data` is raw contents (BYTES: 4-byte lengths). */
 export interface NativeTensor {
   name: string
@@ -530,6 +574,18 @@ export interface NativeTensor {
   shape: Array<number>
   /** The core copies it; owned by the caller again when the promise settles. */
   data: Buffer
+}
+
+export interface NativeTop {
+  classes: Int32Array
+  scores: Float32Array
+}
+
+/** An output of a network as the contents of a tensor. */
+export interface NetworkOutput {
+  name: string
+  shape: Array<number>
+  data: Float32Array
 }
 
 /** Responses of one request; `done` after the last. */
@@ -563,6 +619,12 @@ export interface OutputLabels {
   output: string
   text: Buffer
 }
+
+/**
+ * The tensor of a file, or of a picture. It is written to `to`, unless that is empty; `to` stays the caller's, and its
+ * contents are undefined after an error.
+ */
+export declare function pictureTensor(file: Uint8Array, picture: NativePicture | undefined | null, settings: Array<Setting>, to: Buffer): NativePictureTensor
 
 /** Starts loading the library, with the settings of the backend `onnxruntime`. */
 export declare function preloadOnnxruntime(library: string, settings: Array<Setting>): void
@@ -719,6 +781,9 @@ export interface TextGuess {
   /** The file and the key that it is from, or why there is none. */
   from: string
 }
+
+/** The classes with the greatest scores of picture `row`, as of `decodeBoxes`. */
+export declare function topClasses(output: NetworkOutput, row: number | undefined | null, settings: Array<Setting>): NativeTop
 
 export interface TraceActivity {
   name: string
