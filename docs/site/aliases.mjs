@@ -5,7 +5,8 @@
 export const ALIASES = {
   'index.html': 'documentation, overview, index',
   'start.html': 'quickstart, quick start, getting started, hello world, install, installation, first request, curl',
-  'images.html': 'image, jpeg, png, preprocessing, letterbox, resize, nms, opencv, pillow, dali, image classification, exif',
+  'images.html':
+    'image, jpeg, png, preprocessing, letterbox, resize, nms, opencv, pillow, dali, image classification, exif',
   'files.html': 'upload, multipart, form-data, base64, file upload, send image, curl image',
   'tutorials/index.html': 'tutorial, tutorials, notebooks, examples, example',
   'tutorials/search.html': 'semantic search, vector search, minilm, notebook',

@@ -22,8 +22,8 @@ export const rows = [
         [`--b\r\nA: ${body}`, FORM, /does not end within 4096 bytes/],
         [file, { 'content-type': `multipart/form-data; boundary=${'b'.repeat(4096)}` }, /needs a boundary/],
         [file, { 'content-type': 'multipart/form-data' }, /needs a boundary/],
-        [`${file}${'\r\n--'.repeat(MIB)}`, FORM, /has no boundary behind it/],
-        [`--b\r\n\r\n${body}`, FORM, /has no boundary behind it/],
+        [`${file}${'\r\n--'.repeat(MIB)}`, FORM, /has no boundary after it/],
+        [`--b\r\n\r\n${body}`, FORM, /has no boundary after it/],
         [body, FORM, /its boundary is nowhere/],
       ]
       const { worstMs } = await t.health(async () => {

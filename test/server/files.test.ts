@@ -135,9 +135,9 @@ describe('curl', () => {
 })
 
 describe('fetch', () => {
-  const post = async (path: string, body: FormData | Blob | string, headers: Record<string, string> = {}): Promise<Answer> => {
+  const post = async (path: string, body: FormData | Blob | string): Promise<Answer> => {
     const url = `http://127.0.0.1:${server.httpPort}/v2/models/${path}`
-    return (await (await fetch(url, { method: 'POST', body, headers })).json()) as Answer
+    return (await (await fetch(url, { method: 'POST', body })).json()) as Answer
   }
 
   test('a FormData of files and a Blob', async () => {
@@ -158,7 +158,7 @@ describe('fetch', () => {
       ['OUTPUT0', 'BYTES', [2, 1], ['\x00a', '']],
     ])
     expect((await post('file/infer', body(['AGE=', 'A GE'], base64))).error).toBe(
-      "element 1 of input 'INPUT0' is not base64 as 'content_encoding' says: Invalid symbol 32, offset 1.",
+      "element 1 of input 'INPUT0' is not base64, which 'content_encoding' requires: Invalid symbol 32, offset 1.",
     )
     expect((await post('file/infer', body(['a'], { content_encoding: 'gzip' }))).error).toBe(
       "'content_encoding' of input 'INPUT0' must be 'base64', for datatype BYTES; got 'gzip' for BYTES",

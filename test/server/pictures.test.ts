@@ -134,7 +134,8 @@ describe('image', () => {
     const { TENSOR, PLACEMENT } = seen(await send('letterbox', [DOT]))
     expect(PLACEMENT).toEqual(['FP32', [1, 6], [2, 2, 2, 0, 2, 2]])
     expect(TENSOR?.slice(0, 2)).toEqual(['FP32', [1, 3, 4, 8]])
-    const red = (TENSOR?.[2] as number[]).slice(0, 8)
+    const values = (TENSOR?.[2] ?? []) as number[]
+    const red = values.slice(0, 8)
     expect(red.map((value) => Math.round(value * 255))).toEqual([0, 0, 255, 191, 64, 0, 0, 0])
   })
 

@@ -24,7 +24,7 @@ const PLACEMENT: u16 = 1;
 /// Parameters of the backend beside those of a plan.
 const THREADS: &str = "threads";
 
-/// What a configuration asks for.
+/// The settings of a configuration.
 struct Settings {
     plan: PicturePlan,
     limits: PictureLimits,
@@ -109,17 +109,17 @@ struct ImageModel {
 }
 
 /// A picture on its way to a row.
-enum Source {
+enum PictureSource {
     File(Bytes),
     Picture(Result<Picture>),
 }
 
 impl ImageModel {
     /// The files of a request.
-    fn files(&self, entry: &BatchEntry) -> Result<Vec<Source>> {
+    fn files(&self, entry: &BatchEntry) -> Result<Vec<PictureSource>> {
         let input = input_of(entry, 0).ok_or_else(|| Error::internal("a request without files"))?;
         let bytes = own_strings(input, &self.signature)?.to_bytes()?;
-        let files = Strings::new(&bytes).map_while(Result::ok).map(|file| Source::File(bytes.slice_ref(file)));
+        let files = Strings::new(&bytes).map_while(Result::ok).map(|file| PictureSource::File(bytes.slice_ref(file)));
         Ok(files.collect())
     }
 
@@ -134,18 +134,18 @@ impl ImageModel {
     }
 
     /// The row's dims, which are those of every row.
-    fn row_shape(&self, sources: &mut [Source], control: &RunControl) -> Result<[usize; 3]> {
+    fn row_shape(&self, sources: &mut [PictureSource], control: &RunControl) -> Result<[usize; 3]> {
         if let Some(shape) = self.settings.plan.fixed_shape() {
             return Ok(shape);
         }
         self.each(sources.iter_mut(), control, |source| {
-            if let Source::File(file) = source {
-                *source = Source::Picture(within_budget(|| self.decode(file)));
+            if let PictureSource::File(file) = source {
+                *source = PictureSource::Picture(within_budget(|| self.decode(file)));
             }
         });
         let mut shape = None;
         for (row, source) in sources.iter().enumerate() {
-            let Source::Picture(Ok(picture)) = source else { continue };
+            let PictureSource::Picture(Ok(picture)) = source else { continue };
             let own =
                 self.settings.plan.output_shape(picture.width(), picture.height()).map_err(|e| of_row(row, &e))?;
             match shape.replace(own) {
@@ -166,23 +166,23 @@ impl ImageModel {
         decode(file, &self.settings.limits, self.settings.plan.output().colour)
     }
 
-    fn answer(&self, entry: &BatchEntry, mut sources: Vec<Source>, control: &RunControl) -> Result<Outcome> {
+    fn answer(&self, entry: &BatchEntry, mut sources: Vec<PictureSource>, control: &RunControl) -> Result<Outcome> {
         let row = self.row_shape(&mut sources, control)?;
         let rows = sources.len();
         let row_bytes = row.iter().product::<usize>() * self.settings.plan.output().datatype.byte_size();
         let (mut slab, charge) = batch_slab(rows * row_bytes)?;
         let mut placements: Vec<Result<Placement>> = (0..rows).map(|_| Err(cancelled())).collect();
-        // Of pictures that failed there are no bytes to divide.
+        // Pictures that failed have no bytes to divide.
         if row_bytes > 0 {
             let jobs = sources.iter().zip(slab.chunks_mut(row_bytes)).zip(&mut placements);
             self.each(jobs, control, |((source, to), placement)| {
                 *placement = match source {
-                    Source::File(file) => within_budget(|| self.settings.plan.run(&self.decode(file)?, to)),
-                    Source::Picture(Ok(picture)) => self.settings.plan.run(picture, to),
-                    Source::Picture(Err(error)) => Err(error.clone()),
+                    PictureSource::File(file) => within_budget(|| self.settings.plan.run(&self.decode(file)?, to)),
+                    PictureSource::Picture(Ok(picture)) => self.settings.plan.run(picture, to),
+                    PictureSource::Picture(Err(error)) => Err(error.clone()),
                 };
             });
-        } else if let Some(Source::Picture(Err(error))) = sources.first() {
+        } else if let Some(PictureSource::Picture(Err(error))) = sources.first() {
             return Err(of_row(0, error));
         }
         let placements: Vec<Placement> = placements

@@ -8,7 +8,7 @@ use crate::objects::Setting;
 use napi::bindgen_prelude::{BufferSlice, Float32Array, Int32Array, Uint8Array};
 use napi_derive::napi;
 use tensor::{Error, ShapeDisplay};
-use vision::boxes::{Output, Placement};
+use vision::boxes::{NetworkOutput, Placement};
 use vision::parameters::{self, ImageSettings, Parameters};
 use vision::picture::{Colour, Datatype, Picture, decode};
 
@@ -218,7 +218,7 @@ fn camel(name: &str) -> String {
 }
 
 /// Picture `row` of an output whose rows have `rank` dims.
-fn row_of(output: &NetworkOutput, rank: usize, row: Option<u32>) -> Fallible<Output<'_>> {
+fn row_of(output: &NetworkOutput, rank: usize, row: Option<u32>) -> Fallible<NetworkOutput<'_>> {
     let NetworkOutput { name, shape, data } = output;
     let (rows, shape_of_row) = match shape.split_first() {
         Some((&rows, rest)) if rest.len() == rank => (usize::try_from(rows).unwrap_or(0), rest),
@@ -234,5 +234,5 @@ fn row_of(output: &NetworkOutput, rank: usize, row: Option<u32>) -> Fallible<Out
         }
     };
     let length = data.len() / rows;
-    Ok(Output { name, shape: shape_of_row, data: &data[at * length..][..length] })
+    Ok(NetworkOutput { name, shape: shape_of_row, data: &data[at * length..][..length] })
 }

@@ -12,7 +12,7 @@ use crate::infer::InferRequest;
 use crate::json::{Value, write_string};
 use crate::signature::{InputSpec, Signature};
 use bytes::Bytes;
-use form::{Part, Parts};
+use form::{FormField, Parts};
 use smallvec::SmallVec;
 use tensor::{Data, DataType, Error, Name, Result, Shape, allowance, strings};
 
@@ -112,7 +112,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn part(&mut self, part: Part, request: &mut InferRequest) -> Result<()> {
+    fn part(&mut self, part: FormField, request: &mut InferRequest) -> Result<()> {
         let named = self.signature.inputs.iter().find(|spec| spec.name.as_bytes() == &*part.name);
         match named {
             Some(spec) => self.add(spec, part.contents, part.is_file),
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A text that names no input: a member of `parameters`, or the id.
-    fn parameter(&mut self, part: &Part, request: &mut InferRequest) -> Result<()> {
+    fn parameter(&mut self, part: &FormField, request: &mut InferRequest) -> Result<()> {
         let key = Name::from_utf8_lossy(part.name.clone().into());
         // The first of duplicates counts, as in JSON.
         if !self.keys.insert(key.bytes().clone()) {
@@ -395,7 +395,8 @@ mod tests {
         check(&[x, ("X", true, &[0; 8])], "input 'X' has files of 4 and 8 bytes: the rows of a batch have one size");
         check(
             &[("X", false, b"[1")],
-            "field 'X': expected JSON values: failed to parse the request JSON buffer: Missing a comma or ']' after an array element. at 2",
+            "field 'X': expected JSON values: failed to parse the request JSON buffer: Missing a comma or ']' after an \
+             array element. at 2",
         );
         check(
             &[("A", true, &[0; 5000])],

@@ -12,7 +12,7 @@ const HEAD_BYTES_MAX: usize = 4096;
 
 /// One field of a form.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct FormField {
     /// Name of the field, unescaped.
     pub name: Vec<u8>,
     /// Whether the field has a file name, as `curl -F a=@file` sends it.
@@ -70,7 +70,7 @@ impl<'a> Parts<'a> {
         if rest.get(padding..padding + 2) == Some(b"\r\n") {
             return Ok(Some(end + padding + 2));
         }
-        Err(broken(format_args!("byte {end} is behind a boundary but does not end its line")))
+        Err(broken(format_args!("byte {end} follows a boundary but does not end its line")))
     }
 
     fn start(&self) -> Result<Option<usize>> {
@@ -85,7 +85,7 @@ impl<'a> Parts<'a> {
         self.behind(end)
     }
 
-    fn part(&self, at: usize) -> Result<(Part, Option<usize>)> {
+    fn part(&self, at: usize) -> Result<(FormField, Option<usize>)> {
         let rest = self.body.get(at..).unwrap_or_default();
         // A field without a head begins with the empty line.
         let (head, contents) = if rest.starts_with(b"\r\n") {
@@ -101,17 +101,17 @@ impl<'a> Parts<'a> {
         let from = contents - 2;
         let found = self.delimiter.find(self.body.get(from..).unwrap_or_default());
         let end =
-            from + found.ok_or_else(|| broken(format_args!("the field at byte {at} has no boundary behind it")))?;
+            from + found.ok_or_else(|| broken(format_args!("the field at byte {at} has no boundary after it")))?;
         let next = self.behind(end + self.delimiter.needle().len())?;
         let contents = self.body.slice(contents.min(end.max(contents))..end.max(contents));
         let (name, is_file) = disposition(head)
             .ok_or_else(|| broken(format_args!("the field at byte {at} has no Content-Disposition with a name")))?;
-        Ok((Part { name, is_file, contents }, next))
+        Ok((FormField { name, is_file, contents }, next))
     }
 }
 
 impl Iterator for Parts<'_> {
-    type Item = Result<Part>;
+    type Item = Result<FormField>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if !self.is_started {
@@ -134,7 +134,7 @@ impl Iterator for Parts<'_> {
 }
 
 fn broken(what: std::fmt::Arguments<'_>) -> Error {
-    Error::invalid(format!("the body is no multipart/form-data: {what}"))
+    Error::invalid(format!("the body is not multipart/form-data: {what}"))
 }
 
 /// Name of a field, and whether it has a file name, by its `Content-Disposition`.
@@ -235,14 +235,14 @@ mod tests {
     fn damaged_forms_say_where() {
         let check = |body: &str, expected: &str| {
             let error = read(body, "b").unwrap_err();
-            assert_eq!(error.message(), format!("the body is no multipart/form-data: {expected}"), "{body:?}");
+            assert_eq!(error.message(), format!("the body is not multipart/form-data: {expected}"), "{body:?}");
         };
         check("hello", "its boundary is nowhere");
-        check("--b", "byte 3 is behind a boundary but does not end its line");
+        check("--b", "byte 3 follows a boundary but does not end its line");
         check("--b\r\n", "the head of the field at byte 5 does not end within 4096 bytes");
         check("--b\r\n\r\nx\r\n--b--", "the field at byte 5 has no Content-Disposition with a name");
         let head = "--b\r\nContent-Disposition: form-data; name=x\r\n\r\n";
-        check(&format!("{head}abc"), "the field at byte 5 has no boundary behind it");
+        check(&format!("{head}abc"), "the field at byte 5 has no boundary after it");
         let long = "a".repeat(HEAD_BYTES_MAX);
         check(&format!("--b\r\nA: {long}\r\n\r\n"), "the head of the field at byte 5 does not end within 4096 bytes");
     }

@@ -230,7 +230,9 @@ pub(super) fn decode(name: &str, datatype: Option<DataType>, encoding: Value<'_>
     allowance::grow_by(&mut out, raw.len())?;
     for (i, element) in Strings::new(&raw).map_while(|element| element.ok()).enumerate() {
         let decoded = STANDARD.decode(element).map_err(|why| {
-            Error::invalid(format!("element {i} of input '{name}' is not base64 as '{CONTENT_ENCODING}' says: {why}"))
+            Error::invalid(format!(
+                "element {i} of input '{name}' is not base64, which '{CONTENT_ENCODING}' requires: {why}"
+            ))
         })?;
         strings::push(&mut out, &decoded);
     }

@@ -5,7 +5,7 @@ use tensor::{Error, Result, ShapeDisplay, element_count};
 
 /// One output for one picture. The caller owns the memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Output<'a> {
+pub struct NetworkOutput<'a> {
     /// Name of the output, for errors.
     pub name: &'a str,
     /// Shape without the batch dimension.
@@ -14,7 +14,7 @@ pub struct Output<'a> {
     pub data: &'a [f32],
 }
 
-impl<'a> Output<'a> {
+impl<'a> NetworkOutput<'a> {
     /// The dimensions, if there are as many as expected.
     pub fn dims<const N: usize>(&self, expected: &str) -> Result<[usize; N]> {
         let count = element_count(self.shape).and_then(|count| usize::try_from(count).ok());
@@ -44,9 +44,9 @@ impl<'a> Output<'a> {
 
 /// Boxes that the network has selected.
 pub fn torchvision(
-    boxes: &Output<'_>,
-    labels: &Output<'_>,
-    scores: &Output<'_>,
+    boxes: &NetworkOutput<'_>,
+    labels: &NetworkOutput<'_>,
+    scores: &NetworkOutput<'_>,
     candidates: &mut Candidates,
 ) -> Result<()> {
     let [count, coordinates] = boxes.dims("[boxes, 4]")?;

@@ -1,14 +1,19 @@
 //! Outputs of the YOLO family.
 
 use super::candidates::Candidates;
-use super::output::Output;
+use super::output::NetworkOutput;
 use tensor::{Error, Result};
 
 /// Boxes per block of the scan of `v8`: their maxima fit into the first-level cache.
 const BLOCK: usize = 1024;
 
 /// The number of classes in a row of `width` values, of which the first `head` are none.
-fn classes_of(output: &Output<'_>, known: Option<usize>, (width, boxes): (usize, usize), head: usize) -> Result<usize> {
+fn classes_of(
+    output: &NetworkOutput<'_>,
+    known: Option<usize>,
+    (width, boxes): (usize, usize),
+    head: usize,
+) -> Result<usize> {
     let order =
         |classes: &str| if head == 4 { format!("[4 + {classes}, boxes]") } else { format!("[boxes, 5 + {classes}]") };
     let found = width.saturating_sub(head);
@@ -28,7 +33,7 @@ fn classes_of(output: &Output<'_>, known: Option<usize>, (width, boxes): (usize,
 }
 
 /// `[boxes, 5 + classes]`
-pub fn v5(output: &Output<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
+pub fn v5(output: &NetworkOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
     let [boxes, width] = output.dims("[boxes, 5 + classes]")?;
     let classes = classes_of(output, classes, (width, boxes), 5)?;
     let threshold = candidates.threshold();
@@ -44,7 +49,7 @@ pub fn v5(output: &Output<'_>, classes: Option<usize>, candidates: &mut Candidat
 }
 
 /// `[4 + classes, boxes]`
-pub fn v8(output: &Output<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
+pub fn v8(output: &NetworkOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
     let [width, boxes] = output.dims("[4 + classes, boxes]")?;
     let classes = classes_of(output, classes, (width, boxes), 4)?;
     if boxes == 0 {
@@ -96,7 +101,7 @@ fn greatest(a: f32, b: f32) -> f32 {
 }
 
 /// `[boxes, 6]`
-pub fn end_to_end(output: &Output<'_>, candidates: &mut Candidates) -> Result<()> {
+pub fn end_to_end(output: &NetworkOutput<'_>, candidates: &mut Candidates) -> Result<()> {
     let [_, width] = output.dims("[boxes, 6]")?;
     if width != 6 {
         return Err(output.unexpected("[boxes, 6]"));
