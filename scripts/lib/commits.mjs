@@ -27,7 +27,7 @@ const VERBS = new Set(
     'reserve reset resolve respond restart restore restrict retry return reuse reveal revert review ' +
     'rewrite round route run sample save say scale schedule search see select send separate serve set ' +
     'settle shape share shorten show shrink shut sign simplify simulate skip sleep sort speak specify ' +
-    'speed split spread stage start state stay step stop store stream strip sum support suspend swap ' +
+    'speed split spread stage start state stay step stop store stream strip suggest sum support suspend swap ' +
     'switch sync take teach tell test throw tie time tolerate trace track translate treat trim trust try ' +
     'tune turn type unify unload update upgrade use validate verify wait wake walk warm warn watch weigh ' +
     'widen word work wrap write yield'

@@ -28,6 +28,8 @@ const known = new Set([
 ])
 /** Options of `npm test`, `npm run bench`, `npm run docs`, `npm run package` and the `nereid serve` of Python. */
 const OF_SCRIPTS = new Set([
+  // curl's
+  'data-binary',
   'triton',
   'all',
   'strict',
