@@ -117,3 +117,13 @@ export function classifier() {
     ],
   })
 }
+
+/** The same values for every picture: a network whose answer is known. */
+export function fixed(shape, values, picture = ['batch', 3, 'height', 'width']) {
+  return model({
+    nodes: [node('Identity', ['values'], ['output'])],
+    inputs: [value('image', TYPE.FP32, picture)],
+    outputs: [value('output', TYPE.FP32, shape)],
+    initializers: [initializer('values', TYPE.FP32, shape, raw(Float32Array.from(values)))],
+  })
+}

@@ -25,7 +25,7 @@ export function FoundView({ found, picture }: { found: readonly Finding[]; pictu
 
 function Boxes({ found, picture: { name, type, bytes } }: { found: readonly Finding[]; picture: PictureFile }) {
   const url = usePicture(bytes, type)
-  // Sizes of the picture as it is shown: browsers turn it as its EXIF says, and so does the server.
+  // Of the picture as its EXIF turns it: the server does the same.
   const [[width, height], setSize] = useState([0, 0])
   const count = `${found.length.toLocaleString('en')} ${found.length === 1 ? 'box' : 'boxes'}`
   return (
@@ -40,7 +40,8 @@ function Boxes({ found, picture: { name, type, bytes } }: { found: readonly Find
         )}
         {width > 0 && (
           <svg aria-hidden="true">
-            {found.map((one, i) => (
+            {/* The first box has the best score, and stands above the others. */}
+            {found.toReversed().map((one, i) => (
               <BoxMark key={i} one={one} width={width} height={height} />
             ))}
           </svg>
@@ -70,18 +71,16 @@ function BoxMark({ one, width, height }: { one: Finding; width: number; height: 
   if (one.box === null) return null
   const drawn = drawnOf(one.box, width, height)
   const at = { x: `${drawn.x}%`, y: `${drawn.y}%`, width: `${drawn.width}%`, height: `${drawn.height}%` }
-  const colour = `hsl(${one.hue} 90% 62%)`
   return (
     <>
       <rect class="edge" {...at} />
-      <rect {...at} stroke={colour} />
+      <rect {...at} stroke={`hsl(${one.hue} 90% 62%)`} />
       <text
         x={`${drawn.textX}%`}
         y={at.y}
         dy={drawn.isInside ? 15 : -5}
         dx={drawn.isEnd ? -3 : 3}
         text-anchor={drawn.isEnd ? 'end' : 'start'}
-        fill={colour}
       >
         {captionOf(one)}
       </text>
