@@ -118,8 +118,8 @@ export function classifier() {
   })
 }
 
-/** The same values for every picture: a network whose answer is known. */
-export function fixed(shape, values, picture = ['batch', 3, 'height', 'width']) {
+/** The same values for each picture: a network whose answer is known. */
+export function fixed(shape, values, picture) {
   return model({
     nodes: [node('Identity', ['values'], ['output'])],
     inputs: [value('image', TYPE.FP32, picture)],
