@@ -94,7 +94,7 @@ test('a box stands in percent of the picture, and is cut at its borders', () => 
   expect(drawn(50, 50, 40, 40)).toMatchObject({ width: 0, height: 0 })
 })
 
-test('the text of a box stays on the picture: inside at the top, and to the left at the right', () => {
+test('the text of a box stays on the picture at its upper and right borders', () => {
   expect(drawnOf([150, 2, 190, 90], 200, 100)).toMatchObject({ textX: 95, isEnd: true, isInside: true })
   expect(drawnOf([10, 40, 190, 90], 200, 100)).toMatchObject({ textX: 5, isEnd: false, isInside: false })
 })

@@ -172,7 +172,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
   const bytesText = (bytes: Buffer): string =>
     `Uint8Array.from(atob('${bytes.toString('base64')}'), (one) => one.charCodeAt(0))`
 
-  /** Where the boxes stand on the shown picture, in its own pixels, with their texts. The last one is drawn over the others. */
+  /** Where the boxes stand on the shown picture, in its own pixels, with their texts; the upmost one first. */
   const marks = (tab: Tab): Promise<unknown> =>
     tab.until(`(() => {
       const image = document.querySelector('.boxes img')
@@ -238,7 +238,8 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
       `await (async () => {
         const canvas = Object.assign(document.createElement('canvas'), { width: 320, height: 160 })
         canvas.getContext('2d').fillRect(0, 0, 100, 50)
-        const plain = new Uint8Array(await (await new Promise((done) => canvas.toBlob(done, 'image/jpeg'))).arrayBuffer())
+        const jpeg = await new Promise((done) => canvas.toBlob(done, 'image/jpeg'))
+        const plain = new Uint8Array(await jpeg.arrayBuffer())
         const exif = Uint8Array.from('${exif}'.match(/../g), (one) => parseInt(one, 16))
         return new Blob([plain.subarray(0, 2), exif, plain.subarray(2)]) })()`,
     )

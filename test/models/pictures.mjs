@@ -25,7 +25,7 @@ const write = (root, name, [backend, key, value], inputs, outputs, files = {}) =
 
 const names = (tensors) => Object.fromEntries(tensors.map(([name]) => [name, name]))
 
-/** Writes the ensemble NAME of the models NAME_image, NAME_network and NAME_found, whose outputs have the same names. */
+/** Writes the ensemble NAME of the models NAME_image, NAME_network and NAME_found. */
 function writeEnsemble(root, name, { first, network, last, inputs, outputs, labels }) {
   const image = ['IMAGE', 'TYPE_STRING', [-1, 1]]
   const tensors = [['image', 'TYPE_FP32', [-1, 3, SIDE, SIDE]], ...inputs.slice(1).map((row) => row.slice(0, 3))]

@@ -17,7 +17,7 @@ export interface Finding {
   score: number | null
   /** Null for a class of the whole picture. */
   box: Box | null
-  /** Of its colour, in degrees: the same for one class. */
+  /** The colour in degrees, the same for each box of a class. */
   hue: number
 }
 
@@ -46,16 +46,13 @@ export function findingsOf(outputs: readonly Tensor[]): Finding[] | null {
     // Class -1 fills the rows of a batch.
     if (number === -1 || box?.every(Number.isFinite) === false) continue
     const label = labels?.[i] || (number === null ? '' : `class ${number}`)
-    found.push({ label, score: scores?.[i] ?? null, box, hue: hueOf(number ?? codeOf(label)) })
+    found.push({ label, score: scores?.[i] ?? null, box, hue: hueOf(number ?? 0) })
   }
   return found
 }
 
 /** Neighbouring numbers get colours far apart. */
 const hueOf = (number: number): number => Math.round(Math.abs(number) * 137.5) % 360
-
-const codeOf = (label: string): number =>
-  [...label].reduce((sum, one) => (sum * 31 + (one.codePointAt(0) ?? 0)) % 4096, 0)
 
 /** `label score`, as it stands at a box. */
 export const captionOf = ({ label, score }: Finding): string => `${label} ${score?.toFixed(2) ?? ''}`.trim()

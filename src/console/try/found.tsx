@@ -25,7 +25,7 @@ export function FoundView({ found, picture }: { found: readonly Finding[]; pictu
 
 function Boxes({ found, picture: { name, type, bytes } }: { found: readonly Finding[]; picture: PictureFile }) {
   const url = usePicture(bytes, type)
-  // Of the picture as its EXIF turns it: the server does the same.
+  // Browsers turn a picture as its EXIF says, and so does the server.
   const [[width, height], setSize] = useState([0, 0])
   const count = `${found.length.toLocaleString('en')} ${found.length === 1 ? 'box' : 'boxes'}`
   return (
