@@ -170,3 +170,13 @@ export function vision(network) {
     metadata,
   )
 }
+
+/** The same values for each picture: a network whose answer is known. */
+export function fixed(shape, values, picture) {
+  return model({
+    nodes: [node('Identity', ['values'], ['output'])],
+    inputs: [value('image', TYPE.FP32, picture)],
+    outputs: [value('output', TYPE.FP32, shape)],
+    initializers: [initializer('values', TYPE.FP32, shape, raw(Float32Array.from(values)))],
+  })
+}

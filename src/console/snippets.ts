@@ -59,6 +59,8 @@ function curl({ origin, request, isStream, hasKey }: Sample): string {
     const members = generateMembers(request).map(([name, value]) => `${quoted(name)}:${printJson(value)}`)
     return `${[...lines, `-d ${shell(`{${members.join(',')}}`)}`].join(' \\\n  ')}\n`
   }
+  const form = formOf(request)
+  if (form !== null) return `${[...lines, ...form].join(' \\\n  ')}\n`
   const text = jsonOf(request, inputs)
   const files = inputs.filter(isBinary).map(bytesOf)
   if (inputs.some(isHalf)) lines.push('-o response.bin')
@@ -66,6 +68,36 @@ function curl({ origin, request, isStream, hasKey }: Sample): string {
   if (files.length === 0) return `${piped(text)} |\n${[...lines, '--data-binary @-'].join(' \\\n  ')}\n`
   lines.push(`-H "Inference-Header-Content-Length: $(printf %s "$json" | wc -c | tr -d ' ')"`, '--data-binary @-')
   return `json=$(${piped(text)})\n{ printf %s "$json"; ${files.join('; ')}; } |\n${lines.join(' \\\n  ')}\n`
+}
+
+/** A name that needs no quotes in a shell, a form or a script. */
+const isPlain = (text: string): boolean => /^[A-Za-z_][\w.-]*$/.test(text)
+
+/** The input of a request that is one file and nothing else, which clients take by its path; null for others. */
+function onlyFile({ inputs }: InferRequest): { name: string; file: string } | null {
+  const [{ name, datatype, file } = { name: '', datatype: '', file: null }, ...others] = inputs as readonly Filled[]
+  if (others.length > 0 || datatype !== 'BYTES' || file === null || !isPlain(name)) return null
+  return countOf(inputs[0] as Filled) === 1 ? { name, file } : null
+}
+
+/** Arguments for a form (docs/files.md); null for a request that needs JSON. */
+function formOf(request: InferRequest): string[] | null {
+  const input = onlyFile(request)
+  if (input === null) return null
+  const { name, file } = input
+  const { id, parameters } = request
+  // A field named as the input, or `id`, is no parameter.
+  if (parameters.some(([key]) => !isPlain(key) || key === name || key === 'id')) return null
+  const quotedFile = `"${file.replaceAll(/["\\]/g, String.raw`\$&`)}"`
+  const fields = [...(id === '' ? [] : [['id', id]]), ...parameters, ...sequenceOf(request), ...limitsOf(request)]
+  return [
+    `-F ${isPlain(file) ? `${name}=@${file}` : shell(`${name}=@${quotedFile}`)}`,
+    ...fields.map(([key, value]) => {
+      const text = String(value)
+      // Characters with a meaning in `-F` are sent as they are by the longer option.
+      return /^[\w.+-]+$/.test(text) ? `-F ${key}=${text}` : `--form-string ${shell(`${key}=${text}`)}`
+    }),
+  ]
 }
 
 /** These datatypes have no form in JSON. */
@@ -277,7 +309,8 @@ const connection = (origin: string, hasKey: boolean): string =>
 function typescript({ origin, request, isStream, hasKey }: Sample): string {
   const { model, version, id, sequence, priority, timeoutUs, parameters } = request
   const inputs = request.inputs as readonly Filled[]
-  const isFile = !isStream && inputs.some(({ file }) => file !== null)
+  const input = onlyFile(request)
+  const isFile = !isStream && input === null && inputs.some(({ file }) => file !== null)
   const head = [
     ...(isFile ? ["import { readFileSync } from 'node:fs'"] : []),
     "import { connect } from 'nereid/client'",
@@ -314,11 +347,15 @@ function typescript({ origin, request, isStream, hasKey }: Sample): string {
     ...(sequence === null ? [] : [`sequence: ${sequenceText(sequence)}`]),
     ...(values.length === 0 ? [] : [`parameters: { ${values.join(', ')} }`]),
   ]
+  const end = options.length === 0 ? ')' : `, { ${options.join(', ')} })`
+  const begin = `const result = await client.infer(${quoted(model)}, `
+  const call =
+    input === null
+      ? [`${begin}[`, ...tensors, `]${end}`]
+      : [`${begin}{ ${member(input.name)}: { path: ${quoted(input.file)} } }${end}`]
   return [
     ...head,
-    `const result = await client.infer(${quoted(model)}, [`,
-    ...tensors,
-    options.length === 0 ? '])' : `], { ${options.join(', ')} })`,
+    ...call,
     'for (const output of result.outputs)',
     "  console.log(output.name, output.shape, output.datatype === 'BYTES' ? output.strings() : output.data)",
     'client.close()',

@@ -190,6 +190,35 @@ describe('curl, Python and TypeScript give the answer of the page', () => {
     await check(await sample('id_string', { INPUT0: { source: 'file', file: text } }))
   })
 
+  test('for one file as the only input: a form, a path', async () => {
+    const bytes = new Uint8Array(Buffer.from('a\nb é'))
+    const form = async (name: string, options: Partial<Options> = {}): Promise<string> => {
+      writeFileSync(join(directory, name), bytes)
+      const made = await sample('id_string', { INPUT0: { source: 'file', file: { name, bytes } } }, options)
+      expect((await check(made))[0]?.[3]).toEqual([Buffer.from(bytes).toString('hex')])
+      return snippetOf('curl', made)
+    }
+    expect(await form('a.txt')).toMatch(/^curl -s 'http.*\/infer' \\\n {2}-F INPUT0=@a\.txt\n$/)
+    expect(await form('it\'s; "a", \\b.txt')).toContain('-F \'INPUT0=@"it')
+    const parameters = "threshold=0.5\ntext=@a.txt; it's"
+    const options = { id: 'a b', priority: '0', timeout: '5000000', parameters }
+    expect((await form('a.txt', options)).split(' \\\n  ').slice(2)).toEqual([
+      "--form-string 'id=a b'",
+      '-F threshold=0.5',
+      "--form-string 'text=@a.txt; it'\\''s'",
+      '-F priority=0',
+      '-F timeout=5000000\n',
+    ])
+    // A field of these names would have another meaning.
+    for (const name of ['id', 'INPUT0', "it's"])
+      expect(await form('a.txt', { parameters: `${name}=1` })).not.toContain('-F')
+    const typescript = snippetOf(
+      'TypeScript',
+      await sample('id_string', { INPUT0: { source: 'file', file: { name: 'a.txt', bytes } } }),
+    )
+    expect(typescript).toContain('client.infer("id_string", { INPUT0: { path: "a.txt" } })')
+  })
+
   test('for filled tensors, which are not written out', async () => {
     for (const source of ['zeros', 'ones'] as const) {
       const made = await sample('classifier', { image: { source } })

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
 import { writeTestRepositories } from '../models/generate.mjs'
+import { pngOf, writeDetector, writePictureClassifier } from '../models/pictures.mjs'
 import { writeTextModel, textFolder } from '../models/text.mjs'
 import { TestServer } from '../server/harness.js'
 import { CHROMIUM, Tab, endChromium, startChromium } from '../server/tab.js'
@@ -20,6 +21,18 @@ const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAM
 const SEQUENCE = `sequence_batching { control_input [
   { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
   { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] } ] }\n`
+
+const LABELS = ['red thing', 'blue <b>', 'small']
+/** Boxes in the letterbox of 64 x 64, score and class; a picture of 320 x 160 is scaled by 0.2. */
+const FOUND = [
+  [8, 24, 28, 40, 0.96875, 0],
+  [40, 16, 62, 28, 0.5, 1],
+]
+/** The rectangles that `FOUND` has in a picture of 320 x 160. */
+const THINGS = [
+  [40, 40, 140, 120, 220, 40, 40],
+  [200, 0, 310, 60, 40, 60, 220],
+]
 
 const work = mkdtempSync(join(tmpdir(), 'nereid-try-'))
 const repository = join(work, 'main')
@@ -43,6 +56,8 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     writeTextModel(repository, 'embed', textFolder())
     writeTextModel(repository, 'rerank', textFolder({ labels: ['relevant'] }))
     writeTextModel(repository, 'labels', textFolder({ labels: ['bad', 'good', 'unknown'] }))
+    writeDetector(repository, 'detect', LABELS, FOUND)
+    writePictureClassifier(repository, 'sort', LABELS, [0.25, 0.625, 0.125])
     server = await TestServer.start(repository)
     browser = startChromium(join(work, 'profile'))
   }, 60_000)
@@ -112,9 +127,9 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     // The focus stays where the next request is sent from.
     await tab.run("document.querySelector('.try .primary').focus()")
     await tab.press('Enter')
-    await tab.until("/Answered/.test(document.querySelector('.answer').textContent)")
+    await tab.until("/Response after/.test(document.querySelector('.answer').textContent)")
     expect(await tab.run('document.activeElement.textContent')).toBe('Send')
-    expect(text).toMatch(/Answered after .*Where the time went .* in the server/)
+    expect(text).toMatch(/Response after .*Where the time went .* in the server/)
     expect(await tab.run("document.querySelectorAll('.answer .record li').length")).toBeGreaterThan(0)
   })
 
@@ -141,6 +156,108 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     expect(await tab.run("document.querySelector('.answer img').alt")).toMatch(
       /^element 0 of OUTPUT0: image\/png, \d+ bytes$/,
     )
+  })
+
+  /** Chooses a file, whose bytes are those of an expression. */
+  async function choose(tab: Tab, name: string, bytes: string): Promise<void> {
+    await fill(tab, 'from', 'file')
+    await tab.until("document.querySelector('input[type=file]')")
+    await tab.run(`(async () => {
+      const [field, files] = [document.querySelector('input[type=file]'), new DataTransfer()]
+      files.items.add(new File([${bytes}], ${JSON.stringify(name)}))
+      field.files = files.files
+      field.dispatchEvent(new Event('change', { bubbles: true })) })()`)
+    await tab.until("document.querySelector('.input img')?.naturalWidth > 0")
+  }
+  const bytesText = (bytes: Buffer): string =>
+    `Uint8Array.from(atob('${bytes.toString('base64')}'), (one) => one.charCodeAt(0))`
+
+  /** Where the boxes stand on the shown picture, in its own pixels, with their texts; the upmost one first. */
+  const marks = (tab: Tab): Promise<unknown> =>
+    tab.until(`(() => {
+      const image = document.querySelector('.boxes img')
+      const frame = image.getBoundingClientRect()
+      const scale = image.naturalWidth / frame.width
+      const of = (one) => [one.left - frame.left, one.top - frame.top, one.right - frame.left, one.bottom - frame.top]
+      const edges = [...document.querySelectorAll('.boxes rect:not(.edge)')]
+      const texts = [...document.querySelectorAll('.boxes text')].map((one) => one.textContent)
+      return edges.length > 0 && edges.map((one, i) =>
+        [texts[i], ...of(one.getBoundingClientRect()).map((value) => Math.round(value * scale))]).toReversed() })()`)
+  const rows =
+    "[...document.querySelectorAll('.found tbody tr')].map((row) => [...row.cells].map((one) => one.textContent))"
+
+  test('boxes stand on the picture, and a table lists them', async () => {
+    const tab = await tryModel('detect')
+    await choose(tab, 'things.png', bytesText(pngOf(320, 160, THINGS)))
+    await send(tab)
+    expect(await marks(tab)).toEqual([
+      ['red thing 0.97', 40, 40, 140, 120],
+      ['blue <b> 0.50', 200, 0, 310, 60],
+    ])
+    expect(await tab.run(rows)).toEqual([
+      ['red thing', '0.969', '40, 40, 140, 120'],
+      ['blue <b>', '0.500', '200, 0, 310, 60'],
+    ])
+    expect(await tab.run("document.querySelector('.boxes img').alt")).toBe(
+      'things.png with 2 boxes, which the table lists',
+    )
+    expect(await violations(tab)).toEqual([])
+    const names = "[...document.querySelectorAll('.answer details .tensor code')].map((one) => one.textContent)"
+    expect(await tab.run(names)).toEqual(['BOXES', 'SCORES', 'CLASSES', 'LABELS', 'COUNT'])
+    await tab.run("document.querySelector('.try form > details:last-of-type').open = true")
+    expect(await tab.until('document.querySelector(\'[aria-label="The call in curl"]\')?.textContent')).toContain(
+      '-F IMAGE=@things.png',
+    )
+  })
+
+  test('a large picture is shown smaller, also on a phone, and its boxes with it', async () => {
+    for (const width of [1280, PHONE]) {
+      const tab = await tryModel('detect', { width, scheme: 'dark' })
+      const large = THINGS.map((row) => [...row.slice(0, 4).map((value) => value * 10), ...row.slice(4)])
+      await choose(tab, 'large.png', bytesText(pngOf(3200, 1600, large)))
+      await send(tab)
+      const [first, second] = (await marks(tab)) as [string, number, number, number, number][]
+      for (const [found, expected] of [
+        [first, [400, 400, 1400, 1200]],
+        [second, [2000, 0, 3100, 600]],
+      ] as const)
+        found?.slice(1).forEach((value, i) => expect(Math.abs(Number(value) - (expected[i] ?? NaN))).toBeLessThan(9))
+      expect(await tab.run("document.querySelector('.boxes img').width")).toBeLessThan(width)
+      expect(await violations(tab)).toEqual([])
+      expect(await tab.run('document.documentElement.scrollWidth - innerWidth')).toBeLessThanOrEqual(0)
+    }
+  })
+
+  test('boxes are those of the picture as its EXIF turns it', async () => {
+    const tab = await tryModel('detect')
+    // A quarter turn to the right (6), in the only entry of a directory, behind the first two bytes of the JPEG.
+    const exif = 'ffe100224578696600004d4d002a000000080001011200030000000100060000'.padEnd(72, '0')
+    await choose(
+      tab,
+      'turned.jpg',
+      `await (async () => {
+        const canvas = Object.assign(document.createElement('canvas'), { width: 320, height: 160 })
+        canvas.getContext('2d').fillRect(0, 0, 100, 50)
+        const jpeg = await new Promise((done) => canvas.toBlob(done, 'image/jpeg'))
+        const plain = new Uint8Array(await jpeg.arrayBuffer())
+        const exif = Uint8Array.from('${exif}'.match(/../g), (one) => parseInt(one, 16))
+        return new Blob([plain.subarray(0, 2), exif, plain.subarray(2)]) })()`,
+    )
+    await send(tab)
+    expect(await tab.run("[document.querySelector('.boxes img').naturalWidth]")).toEqual([160])
+    expect(await marks(tab)).toEqual([
+      ['red thing 0.97', 0, 120, 60, 200],
+      ['blue <b> 0.50', 120, 80, 160, 140],
+    ])
+  })
+
+  test('classes of a picture are bars', async () => {
+    const tab = await tryModel('sort')
+    await choose(tab, 'one.png', bytesText(Buffer.from(PNG, 'base64')))
+    await send(tab)
+    const bars = "[...document.querySelectorAll('.found li')].map((one) => one.textContent)"
+    expect(await tab.run(bars)).toEqual(['0.625 blue <b>', '0.250 red thing', '0.125 small'])
+    expect(await violations(tab)).toEqual([])
   })
 
   test('responses of a decoupled model come one by one, and a stream can be stopped', async () => {
@@ -192,7 +309,7 @@ describe.skipIf(CHROMIUM === undefined)('try a model', { timeout: 60_000 }, () =
     await send(tab, `document.activeElement.matches('[aria-label="INPUT0: values"][aria-invalid=true]')`)
     expect(
       await tab.run("[...document.querySelectorAll('.try .bad')].map((one) => one.textContent).filter(Boolean)"),
-    ).toEqual(["input 'INPUT0': 'two' is no number"])
+    ).toEqual(["input 'INPUT0': 'two' is not a number"])
     await tab.run("document.querySelectorAll('.try details').forEach((one) => { one.open = true })")
     await tab.until("/There is no program/.test(document.querySelector('.try').textContent)")
     expect(await tab.run("/Copy/.test(document.querySelector('.try').textContent)")).toBe(false)

@@ -66,14 +66,20 @@ function Element({ one, label }: { one: BytesShown; label: string }) {
   )
 }
 
-/** An image from bytes; its address is of this page only, and ends with it. */
-export function Picture({ bytes, type, label }: { bytes: Uint8Array; type: string; label: string }) {
+/** Address of an image, or '' at first; it is of this page only, and ends with the component. */
+export function usePicture(bytes: Uint8Array, type: string): string {
   const [url, setUrl] = useState('')
   useEffect(() => {
     const made = URL.createObjectURL(new Blob([bytes as Uint8Array<ArrayBuffer>], { type }))
     setUrl(made)
     return () => URL.revokeObjectURL(made)
   }, [bytes, type])
+  return url
+}
+
+/** An image from bytes. */
+export function Picture({ bytes, type, label }: { bytes: Uint8Array; type: string; label: string }) {
+  const url = usePicture(bytes, type)
   const text = `${label}: ${type}, ${bytes.length.toLocaleString('en')} bytes`
   if (url === '') return null
   return (

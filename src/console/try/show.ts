@@ -88,6 +88,7 @@ const IMAGES: readonly (readonly [string, RegExp])[] = [
   ['image/jpeg', /^\xff\xd8\xff/],
   ['image/gif', /^GIF8[79]a/],
   ['image/webp', /^RIFF[^]{4}WEBP/],
+  ['image/bmp', /^BM[^]{4}\0{4}/],
 ]
 /** Control characters that texts do not have, and what invalid UTF-8 becomes. */
 // oxlint-disable-next-line no-control-regex

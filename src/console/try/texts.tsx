@@ -4,9 +4,9 @@ import { useId, useState } from 'preact/hooks'
 import { Call } from '../../../client/src/call.js'
 import { embedBody, embeddingsOf, rankingOf, rerankBody } from '../../../client/src/text.js'
 import type { Api } from '../api.js'
-import { Bar } from '../console/parts.js'
 import { textSnippetOf, type Role } from '../snippets.js'
 import { cosine } from './cosine.js'
+import { Scores } from './found.js'
 import { Programs, SendButton } from './programs.js'
 
 /** Lines that are sent. */
@@ -39,7 +39,7 @@ export async function roleOf(api: Api, model: string): Promise<Role | null> {
 
 /** A text and its score. */
 export interface Scored {
-  text: string
+  label: string
   score: number
 }
 
@@ -51,11 +51,11 @@ async function ask(api: Api, model: string, role: Role, text: string, lines: rea
   if (role === 'embed') {
     const answer = await api.post('/v1/embeddings', embedBody([text, ...lines], { model }))
     const [first = new Float32Array(), ...vectors] = embeddingsOf(call, answer).vectors
-    return best(vectors.map((vector, i) => ({ text: lines[i] ?? '', score: cosine(first, vector) })))
+    return best(vectors.map((vector, i) => ({ label: lines[i] ?? '', score: cosine(first, vector) })))
   }
   if (role === 'rerank') {
     const answer = await api.post('/v1/rerank', rerankBody(text, lines, { model }))
-    return best(rankingOf(call, answer).results.map(({ index, score }) => ({ text: lines[index] ?? '', score })))
+    return best(rankingOf(call, answer).results.map(({ index, score }) => ({ label: lines[index] ?? '', score })))
   }
   const { data } = (await api.post('/v1/classify', { model, input: text })) as {
     data: { probs: number[]; label: string }[]
@@ -63,7 +63,7 @@ async function ask(api: Api, model: string, role: Role, text: string, lines: rea
   const labels = await labelsOf(api, model)
   const { probs = [], label = '' } = data[0] ?? {}
   const top = probs.indexOf(Math.max(...probs))
-  return best(probs.map((score, i) => ({ text: labels[i] ?? (i === top ? label : `class ${i}`), score })))
+  return best(probs.map((score, i) => ({ label: labels[i] ?? (i === top ? label : `class ${i}`), score })))
 }
 
 /** Names of all classes by their numbers; `/v1/classify` names only the best one. */
@@ -144,14 +144,7 @@ export function TextTrial({ model, role, api }: { model: string; role: Role; api
             {error}
           </p>
         )}
-        <ol class="scores">
-          {rows.map(({ text: one, score }, i) => (
-            <li key={i}>
-              <Bar parts={[{ kind: 'accent', share: score }]} />
-              <b>{score.toFixed(3)}</b> <span>{one}</span>
-            </li>
-          ))}
-        </ol>
+        <Scores rows={rows} />
       </section>
     </div>
   )

@@ -1,6 +1,6 @@
 /** A form for a model, made of its metadata, that sends the real call and shows the answer. */
 
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { ModelMetadata } from '../../../client/src/types.js'
 import type { Api } from '../api.js'
 import type { RequestRecord } from '../contract.js'
@@ -8,11 +8,14 @@ import { ONLY_GRPC, isInPaths, timeText } from '../format.js'
 import { snippetOf, type Role } from '../snippets.js'
 import { generate, infer, modelPath, requestOf, type Answered } from './call.js'
 import { NO_OPTIONS, fieldsOf, inputOf, type Field, type Options } from './fields.js'
+import { findingsOf } from './findings.js'
+import { FoundView, type PictureFile } from './found.js'
 import { InputField, OptionFields } from './inputs.js'
 import { StreamLog } from './log.js'
 import { OutputView } from './outputs.js'
 import { Programs, SendButton } from './programs.js'
 import { RecordView } from './record.js'
+import { bytesShown } from './show.js'
 import { StreamView } from './stream.js'
 import { TextTrial, roleOf } from './texts.js'
 
@@ -95,7 +98,20 @@ export function TryModel({
   )
 }
 
-type Outcome = { answered: Answered } | { log: StreamLog; why: RequestRecord | null; error: string } | { error: string }
+/** The picture that a request sends, null without one. */
+function pictureOf(fields: readonly Field[]): PictureFile | null {
+  for (const { tensor, isSent, source, file } of fields) {
+    if (!isSent || tensor.datatype !== 'BYTES' || source !== 'file' || file === null) continue
+    const shown = bytesShown(file.bytes)
+    if (shown.kind === 'image') return { name: file.name, ...shown }
+  }
+  return null
+}
+
+type Outcome =
+  | { answered: Answered; picture: PictureFile | null }
+  | { log: StreamLog; why: RequestRecord | null; error: string }
+  | { error: string }
 
 function TensorTrial({
   model,
@@ -128,7 +144,7 @@ function TensorTrial({
 
   const request = () => requestOf(model, version, fields.filter(({ isSent }) => isSent).map(inputOf), options)
   const run = async (abort: AbortController): Promise<Outcome> => {
-    if (!isStream) return { answered: await infer(api, request(), abort.signal) }
+    if (!isStream) return { answered: await infer(api, request(), abort.signal), picture: pictureOf(fields) }
     const log = new StreamLog()
     setOutcome({ log, why: null, error: '' })
     try {
@@ -229,18 +245,28 @@ function OutcomeView({ outcome, isRunning }: { outcome: Outcome | null; isRunnin
           {outcome.why !== null && <RecordView record={outcome.why} />}
         </>
       )}
-      {outcome !== null && 'answered' in outcome && <AnswerView {...outcome.answered} />}
+      {outcome !== null && 'answered' in outcome && <AnswerView {...outcome.answered} picture={outcome.picture} />}
     </>
   )
 }
 
-function AnswerView({ result, why }: Answered) {
+function AnswerView({ result, why, picture }: Answered & { picture: PictureFile | null }) {
   const parameters = Object.entries(result.parameters)
+  const found = useMemo(() => (picture === null ? null : findingsOf(result.outputs)), [result, picture])
+  const tensors = result.outputs.map((tensor) => <OutputView key={tensor.name} tensor={tensor} />)
   return (
     <>
-      {result.outputs.map((tensor) => (
-        <OutputView key={tensor.name} tensor={tensor} />
-      ))}
+      {found === null || picture === null ? (
+        tensors
+      ) : (
+        <>
+          <FoundView found={found} picture={picture} />
+          <details>
+            <summary>As tensors</summary>
+            {tensors}
+          </details>
+        </>
+      )}
       {parameters.length > 0 && (
         <p class="quiet">parameters: {parameters.map(([name, value]) => `${name}=${String(value)}`).join(', ')}</p>
       )}
