@@ -2,7 +2,6 @@
 import json
 import os
 import urllib.request
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ MEASURED = DIRECTORY / "measured.txt"
 
 
 def infer(model, file):
-    """The outputs for a file, or its bytes, that is the body of the request."""
-    body = file if isinstance(file, bytes) else file.read_bytes()
+    """The outputs for a file, which is the body of the request."""
+    body = file.read_bytes()
     headers = {"content-type": "image/*", "accept": "application/octet-stream"}
     request = urllib.request.Request(f"{URL}/v2/models/{model}/infer", body, headers)
     with urllib.request.urlopen(request, timeout=120) as answer:
@@ -35,13 +34,6 @@ def infer(model, file):
         else:
             outputs[output["name"]] = texts(part)
     return outputs
-
-
-def as_png(pixels):
-    """A file without loss, whose decoders do not differ."""
-    to = BytesIO()
-    Image.fromarray(pixels).save(to, "png", compress_level=1)
-    return to.getvalue()
 
 
 def texts(raw):

@@ -1,5 +1,5 @@
 """Trained networks of four packages: the ensembles' answers beside what the packages find in the same pixels."""
-from conftest import LINES, PICTURES, as_png, infer, pair, pillow
+from conftest import LINES, PICTURES, infer, pair, pillow
 import cv2
 import numpy as np
 import pytest
@@ -7,43 +7,40 @@ from PIL import Image
 
 # A score within this of the threshold may be on either side of it.
 NEAR = 0.01
-
-
-def differences(model, file, wanted, threshold):
-    """The greatest distance of corners and of scores, the number of boxes that are alike, and of those that only one
-    side has because their score is that of the threshold. What is wrong has a distance that is infinite."""
-    outputs = infer(model, file)
-    rows = zip(outputs["BOXES"][0], outputs["SCORES"][0], outputs["CLASSES"][0])
-    pairs, *alone = pair([row for row in rows if row[2] >= 0], wanted)
-    alone = [score for rest in alone for _, score, _ in rest]
-    near = [score for score in alone if score < threshold + NEAR]
-    off = [float(np.abs(np.subtract(mine[0], its[0])).max()) for mine, its in pairs]
-    off += [np.inf] * (len(alone) - len(near))
-    scores = [abs(float(mine[1] - its[1])) for mine, its in pairs]
-    return max(off, default=0.0), max(scores, default=0.0), len(pairs), len(near)
+TIE = 5e-4
 
 
 def compare(measured, name, model, threshold, library):
-    """Boxes within a pixel, scores within 1e-2, classes equal. Of two candidates with nearly the same score, the loss
-    of a JPEG, which each decoder rounds in its own way, may choose the other: such a file is sent again without."""
-    count, off, score_off, near, again, wrong = 0, 0.0, 0.0, 0, [], []
+    """Boxes within a pixel, scores within 1e-2, classes equal. Where two candidates of one object have the same score
+    but for TIE, the rounding of pixels, by one of 255 levels, chooses between them, and boxes may be further apart."""
+    count, off, score_off, near, ties, wrong = 0, 0.0, 0.0, 0, [], []
     for file in PICTURES:
-        pixels = pillow(file)
-        wanted = library(pixels)
-        found = differences(model, file, wanted, threshold)
-        if found[0] > 1:
-            again.append(f"{file.name} ({found[0]:.1f} pixels)")
-            found = differences(model, as_png(pixels), wanted, threshold)
-        if found[0] > 1 or found[1] > 1e-2:
-            wrong.append((file.name, found))
-        off, score_off = max(off, found[0]), max(score_off, found[1])
-        count, near = count + found[2], near + found[3]
+        wanted = library(pillow(file))
+        outputs = infer(model, file)
+        rows = zip(outputs["BOXES"][0], outputs["SCORES"][0], outputs["CLASSES"][0])
+        pairs, *alone = pair([row for row in rows if row[2] >= 0], wanted)
+        for one in [one for rest in alone for one in rest]:
+            if one[1] < threshold + NEAR:
+                near += 1
+            else:
+                wrong.append((file.name, "on one side only", one))
+        for mine, its in pairs:
+            distance = float(np.abs(np.subtract(mine[0], its[0])).max())
+            score = abs(float(mine[1] - its[1]))
+            score_off = max(score_off, score)
+            if distance > 1 and score < TIE:
+                ties.append(f"{file.name}: {distance:.1f} pixels")
+            elif distance > 1 or score > 1e-2:
+                wrong.append((file.name, distance, score, mine, its))
+            else:
+                off = max(off, distance)
+        count += len(pairs)
     measured(
         f"{name}: {count} boxes within {off:.2f} pixels, scores within {score_off:.4f}, {near} at the threshold, "
-        f"without loss only: {', '.join(again) or 'none'}"
+        f"ties: {', '.join(ties) or 'none'}"
     )
     assert wrong == []
-    assert len(again) <= 2
+    assert len(ties) <= 2
     assert count > 20
 
 
