@@ -61,7 +61,9 @@ async function run(checks) {
     checks.add('pictures', junitCounts(code, report))
     const lines = join(HERE, 'measured.txt')
     if (existsSync(lines)) measured.push(...readFileSync(lines, 'utf8').trim().split('\n'))
-    await checks.step('speed', async () => measured.push(...(await script(python, 'speed.py', url, String(child.pid), HERE))))
+    await checks.step('speed', async () =>
+      measured.push(...(await script(python, 'speed.py', url, String(child.pid), HERE))),
+    )
   } finally {
     await end(child)
   }
