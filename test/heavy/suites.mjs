@@ -16,6 +16,7 @@ import { helm } from './helm.mjs'
 import { image } from './image.mjs'
 import { kserve } from './kserve.mjs'
 import { optimize } from './optimize.mjs'
+import { pictures } from './pictures.mjs'
 import { prometheus } from './prometheus.mjs'
 import { pytriton } from './pytriton.mjs'
 import { ray } from './ray.mjs'
@@ -51,6 +52,7 @@ export const SUITES = {
   image,
   kserve,
   optimize,
+  pictures,
   prometheus,
   pytriton,
   ray,

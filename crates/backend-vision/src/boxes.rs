@@ -74,7 +74,9 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
         // Labels of torchvision are integers.
         let datatype = configured.and_then(|input| DataType::from_number(input.data_type)).unwrap_or(DataType::Fp32);
         let name = names.get(i).copied().unwrap_or(role).to_owned();
-        inputs.push(TensorIo { name, datatype: Some(datatype), shape, optional: false });
+        // Completion leaves optional inputs out, and a model with batching cannot have them.
+        let optional = rank.is_none() && configured.is_some_and(|input| input.optional);
+        inputs.push(TensorIo { name, datatype: Some(datatype), shape, optional });
     }
     if !names.is_empty() {
         inputs.truncate(names.len());
