@@ -228,9 +228,9 @@ fn row_of(output: &NetworkOutput, rank: usize, row: Option<u32>) -> Fallible<Out
         Some(row) if (row as usize) < rows => row as usize,
         None if rows == 1 => 0,
         _ => {
-            let asked = row.map_or("no row is named".to_owned(), |row| format!("row {row} is asked for"));
+            let row = row.map_or("none is chosen".to_owned(), |row| format!("{row} is not one of them"));
             let shape = ShapeDisplay(shape);
-            return Err(Error::internal(format!("output '{name}' of shape {shape} has {rows} rows, and {asked}")));
+            return Err(Error::internal(format!("output '{name}' of shape {shape} has {rows} rows, and {row}")));
         }
     };
     let length = data.len() / rows;
