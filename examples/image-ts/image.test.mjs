@@ -30,6 +30,9 @@ test('files become planes of red, green and blue', async () => {
 test('a file that is no image is the mistake of the client', async () => {
   const model = await testModel(MODEL)
   const image = Tensor.fromStrings('image', ['text'], [1, 1])
-  await assert.rejects(model.infer({ image }), { code: 'INVALID_ARG', message: /^format of the picture is not known: / })
+  await assert.rejects(model.infer({ image }), {
+    code: 'INVALID_ARG',
+    message: /^format of the picture is not known: /,
+  })
   await model.close()
 })

@@ -4,17 +4,9 @@ import type { PixelSize, Placement } from './images.js'
 import type { Tensor } from './tensor.js'
 import { type NetworkOutput, call, outputOf, settingsOf } from './vision.js'
 
-/** What outputs mean, and which boxes are kept: the parameters of the backend `boxes` in camelCase. */
+/** Options of `boxes.decode`: the parameters of the backend `boxes` in camelCase. */
 export interface BoxOptions {
-  readonly layout:
-    | 'yolov5'
-    | 'yolov8'
-    | 'yolov10'
-    | 'detr'
-    | 'rtdetr'
-    | 'centernet'
-    | 'centerface'
-    | 'torchvision'
+  readonly layout: 'yolov5' | 'yolov8' | 'yolov10' | 'detr' | 'rtdetr' | 'centernet' | 'centerface' | 'torchvision'
   /** A box has a greater score; 0 to 1. The layout has a default for it and the next three. */
   readonly scoreThreshold?: number
   /** A box is dropped if its intersection over union with a better one is greater; 0 to 1. */
@@ -27,7 +19,7 @@ export interface BoxOptions {
   readonly classes?: number
   /** Size of the network's input, for relative boxes of a network whose input has borders. */
   readonly inputSize?: PixelSize
-  /** Of `images.tensor`: boxes are in pixels of its picture. Without it, they are in pixels of the network's input. */
+  /** The placement of `images.tensor`. Without it, boxes are in pixels of the network's input. */
   readonly placement?: Placement
   /** Which picture of a batch; not needed if there is one. */
   readonly row?: number
@@ -41,6 +33,7 @@ export interface Boxes {
   readonly classes: Int32Array
 }
 
+/** Reads outputs of detection networks. */
 export interface BoxReader {
   /**
    * The boxes of one picture in the outputs of a detection network, in the order of the layout; the shapes may have a
@@ -58,9 +51,9 @@ export const boxes: BoxReader = {
   },
 }
 
-/** Which classes are chosen: the parameters of the backend `labels` in camelCase. */
+/** Options of `labels.top`: the parameters of the backend `labels` in camelCase. */
 export interface LabelOptions {
-  /** What makes scores of the output: `softmax` by default. */
+  /** Function that makes scores of the output: `softmax` by default. */
   readonly activation?: 'none' | 'softmax' | 'sigmoid'
   /** Number of classes: 5 by default. */
   readonly topK?: number
@@ -78,6 +71,7 @@ export interface TopLabels {
   readonly names: string[]
 }
 
+/** Reads outputs of classification networks. */
 export interface LabelReader {
   /**
    * The classes with the greatest scores in the output of a classification network.

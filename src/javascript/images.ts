@@ -27,7 +27,7 @@ export interface ImagePlan<D extends 'FP32' | 'FP16' | 'UINT8' = 'FP32'> extends
   readonly resize?: PixelSize | `shortest:${number}` | `within:${PixelSize}`
   /** `bilinear` by default. */
   readonly interpolation?: 'bilinear' | 'bicubic' | 'area'
-  /** As in Pillow and torchvision; false as in OpenCV and Ultralytics. True by default. */
+  /** True, the default, resizes as Pillow and torchvision do; false as OpenCV and Ultralytics. */
   readonly antialias?: boolean
   /** Cuts this out of the middle. */
   readonly centerCrop?: PixelSize

@@ -1,4 +1,4 @@
-/** What pictures, boxes and labels share: settings and outputs of networks for the native module. */
+/** Calls of the native module about pictures, boxes and labels: settings and outputs of networks. */
 
 import type { NetworkOutput as NativeOutput, Setting } from '../native/generated/index.js'
 import type { NativeModule } from '../native/bridge.js'

@@ -64,8 +64,13 @@ describe('images', () => {
     expect([floats.shape, floats.datatype]).toEqual([[3, height, width], 'FP32'])
     const plane = width * height
     const at = (pixel: number, channel: number) =>
-      ((pixels[3 * pixel + 2 - channel] as number) / 255 - (plan.mean[channel] as number)) / (plan.std[channel] as number)
-    for (const [pixel, channel] of [[0, 0], [100, 1], [plane - 1, 2]] as const)
+      ((pixels[3 * pixel + 2 - channel] as number) / 255 - (plan.mean[channel] as number)) /
+      (plan.std[channel] as number)
+    for (const [pixel, channel] of [
+      [0, 0],
+      [100, 1],
+      [plane - 1, 2],
+    ] as const)
       expect(floats.data[channel * plane + pixel]).toBeCloseTo(at(pixel, channel), 5)
     const halves = images.tensor(png, { ...plan, datatype: 'FP16' })
     expect(halves.data).toBeInstanceOf(Uint16Array)
@@ -82,7 +87,7 @@ describe('images', () => {
   })
 
   test('a decoded picture makes the tensor of its file, also in memory of the caller', () => {
-    const plan = { letterbox: '32x16', pad: undefined, color: 'grey' } as const
+    const plan = { letterbox: '32x16', color: 'grey' } as const
     const jpeg = file('orientation6.jpg')
     const made = images.tensor(jpeg, plan)
     expect(made.shape).toEqual([1, 16, 32])
@@ -138,7 +143,10 @@ describe('images', () => {
       expect(error).not.toBeInstanceOf(TritonError)
       expect(error.message).toMatch(message)
     }
-    check({ centerCrop: 'x' }, "parameter 'centerCrop': expected a width and a height (640x480), or one side of a square")
+    check(
+      { centerCrop: 'x' },
+      "parameter 'centerCrop': expected a width and a height (640x480), or one side of a square",
+    )
     check({ letterboxColour: 1 }, /images\.tensor has no parameter 'letterboxColour'; it has: .* letterboxColor,/)
     check({ datatype: 'UINT8', mean: [0, 0, 0] }, 'UINT8 cannot be normalised')
     check({ resize: 4 }, 'tensor of the picture has 192 bytes, not 188', new Float32Array(47))
@@ -146,9 +154,7 @@ describe('images', () => {
     expect(errorOf(() => images.tensor(png, wrong as never, new Float32Array(12))).message).toBe(
       'images.tensor: a tensor of UINT8 needs Uint8Array, found a value of class Float32Array',
     )
-    expect(errorOf(() => images.decode('text' as never)).message).toBe(
-      'a picture is a string, expected a Uint8Array',
-    )
+    expect(errorOf(() => images.decode('text' as never)).message).toBe('a picture is a string, expected a Uint8Array')
     const grey = images.decode(png, { color: 'grey' })
     expect(errorOf(() => images.tensor(grey, {})).message).toMatch(/picture is in Grey, and the plan expects Rgb/)
     expect(errorOf(() => images.tensor({ ...grey, width: 36 }, { color: 'grey' })).message).toMatch(/needs 1044 bytes/)
@@ -157,13 +163,14 @@ describe('images', () => {
 
 describe('boxes and labels', () => {
   /** Two boxes of 2 × 2 around (10, 10), and one around (20, 10); two classes. */
+  // oxfmt-ignore
   const data = new Float32Array([
-    ...[10, 10.2, 20],
-    ...[10, 10, 10],
-    ...[2, 2, 2],
-    ...[2, 2, 2],
-    ...[0.9, 0.8, 0.1],
-    ...[0.05, 0.1, 0.75],
+    10, 10.2, 20,
+    10, 10, 10,
+    2, 2, 2,
+    2, 2, 2,
+    0.9, 0.8, 0.1,
+    0.05, 0.1, 0.75,
   ])
 
   test('boxes go back to the picture, and overlapping ones are dropped', () => {
@@ -171,7 +178,10 @@ describe('boxes and labels', () => {
     const output = { shape: [1, 6, 3], data }
     const found = boxes.decode([output], { layout: 'yolov8', placement })
     expect([...found.boxes]).toEqual([4.5, 2.5, 5.5, 3.5, 9.5, 2.5, 10.5, 3.5])
-    expect([[...found.classes], [...found.scores]]).toEqual([[0, 1], [Math.fround(0.9), 0.75]])
+    expect([[...found.classes], [...found.scores]]).toEqual([
+      [0, 1],
+      [Math.fround(0.9), 0.75],
+    ])
     const all = boxes.decode([Tensor.from('output0', data, [6, 3])], { layout: 'yolov8', nms: 'none', boxesMax: 2 })
     expect([...all.scores]).toEqual([Math.fround(0.9), Math.fround(0.8)])
     expect([...all.boxes.subarray(0, 4)]).toEqual([9, 9, 11, 11])
@@ -181,9 +191,10 @@ describe('boxes and labels', () => {
     const batch = Tensor.from('output0', new Float32Array([...data.map(() => 0), ...data]), [2, 6, 3])
     expect(boxes.decode([batch], { layout: 'yolov8', row: 0 }).scores.length).toBe(0)
     expect(boxes.decode([batch], { layout: 'yolov8', row: 1 }).scores.length).toBe(2)
-    const message = (row?: number) => errorOf(() => boxes.decode([batch], { layout: 'yolov8', row })).message
-    expect(message()).toBe("output 'output0' of shape [2,6,3] has 2 rows, and no row is named")
-    expect(message(2)).toBe("output 'output0' of shape [2,6,3] has 2 rows, and row 2 is asked for")
+    const message = (row?: { row: number }) =>
+      errorOf(() => boxes.decode([batch], { layout: 'yolov8', ...row })).message
+    expect(message()).toBe("output 'output0' of shape [2,6,3] has 2 rows, and none is chosen")
+    expect(message({ row: 2 })).toBe("output 'output0' of shape [2,6,3] has 2 rows, and 2 is not one of them")
   })
 
   test('the layouts of the types are those of the core, and another shape is named', () => {
@@ -196,7 +207,11 @@ describe('boxes and labels', () => {
     check([{ shape: [6], data }], { layout: 'yolov8' }, /'0'.*\[6\]/)
     check([{ shape: [6, 4], data }], { layout: 'yolov8' }, /'0'.*\[6,4\]/)
     check([], { layout: 'detr' }, /layout 'detr' needs 2 outputs \(logits/)
-    check([{ shape: [6, 3], data }], { layout: 'yolov8', scoreThreshold: 2 }, /'scoreThreshold' must be .* 0 to 1, got 2/)
+    check(
+      [{ shape: [6, 3], data }],
+      { layout: 'yolov8', scoreThreshold: 2 },
+      /'scoreThreshold' must be .* 0 to 1, got 2/,
+    )
     check([{ shape: [6, 3], data }], { layout: 'yolov8', nms: 'x' }, /'nms': expected none, per_class, all_classes/)
     check([{ shape: [6, 3], data: [] }], { layout: 'yolov8' }, /^output 0: data is a value of class Array/)
     const placement = { scaleX: 0, scaleY: 1, offsetX: 0, offsetY: 0, width: 1, height: 1 }
@@ -206,11 +221,16 @@ describe('boxes and labels', () => {
   test('labels are the classes with the greatest scores', () => {
     const logits = Tensor.from('logits', new Float32Array([0, Math.log(3), -100, 0]), [1, 4])
     const { classes, scores, names } = labels.top(logits, { topK: 3, names: ['cat', 'dog'] })
-    expect([[...classes], names]).toEqual([[1, 0, 3], ['dog', 'cat', '3']])
+    expect([[...classes], names]).toEqual([
+      [1, 0, 3],
+      ['dog', 'cat', '3'],
+    ])
     expect(scores[0]).toBeCloseTo(0.6, 6)
     expect(labels.top(logits, { activation: 'sigmoid' }).scores[1]).toBe(0.5)
     expect([...labels.top({ shape: [2, 2], data: new Float32Array(4) }, { row: 1, topK: 1 }).classes]).toEqual([0])
-    expect(errorOf(() => labels.top(logits, { topK: -1 })).message).toBe("parameter 'topK': expected a number, got '-1'")
+    expect(errorOf(() => labels.top(logits, { topK: -1 })).message).toBe(
+      "parameter 'topK': expected a number, got '-1'",
+    )
   })
 })
 

@@ -13,7 +13,7 @@ use protocol::pb::inference::ModelConfig;
 use protocol::{OutputSpec, Signature};
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Result, ShapeDisplay, strings};
-use vision::boxes::{Boxes, Decoder, Layout, NetworkOutput, Overrides, Placement, Settings};
+use vision::boxes::{Boxes, Decoder, Layout, Overrides, Placement, RowOutput, Settings};
 use vision::parameters::{self, Parameters};
 
 /// Backend `boxes`.
@@ -137,7 +137,7 @@ impl BoxesModel {
                     self.signature.inputs[0].name
                 )));
             }
-            outputs.push(NetworkOutput { name: spec.name.as_str(), shape, data: values.row(row, rows) });
+            outputs.push(RowOutput { name: spec.name.as_str(), shape, data: values.row(row, rows) });
         }
         self.decoder.decode(&outputs, &self.placement(row, rows, placement)?, settings)
     }

@@ -8,7 +8,7 @@ use crate::objects::Setting;
 use napi::bindgen_prelude::{BufferSlice, Float32Array, Int32Array, Uint8Array};
 use napi_derive::napi;
 use tensor::{Error, ShapeDisplay};
-use vision::boxes::{NetworkOutput, Placement};
+use vision::boxes::{Placement, RowOutput};
 use vision::parameters::{self, ImageSettings, Parameters};
 use vision::picture::{Colour, Datatype, Picture, decode};
 
@@ -218,7 +218,7 @@ fn camel(name: &str) -> String {
 }
 
 /// Picture `row` of an output whose rows have `rank` dims.
-fn row_of(output: &NetworkOutput, rank: usize, row: Option<u32>) -> Fallible<NetworkOutput<'_>> {
+fn row_of(output: &NetworkOutput, rank: usize, row: Option<u32>) -> Fallible<RowOutput<'_>> {
     let NetworkOutput { name, shape, data } = output;
     let (rows, shape_of_row) = match shape.split_first() {
         Some((&rows, rest)) if rest.len() == rank => (usize::try_from(rows).unwrap_or(0), rest),
@@ -228,11 +228,11 @@ fn row_of(output: &NetworkOutput, rank: usize, row: Option<u32>) -> Fallible<Net
         Some(row) if (row as usize) < rows => row as usize,
         None if rows == 1 => 0,
         _ => {
-            let asked = row.map_or("no row is named".to_owned(), |row| format!("row {row} is asked for"));
+            let row = row.map_or("none is chosen".to_owned(), |row| format!("{row} is not one of them"));
             let shape = ShapeDisplay(shape);
-            return Err(Error::internal(format!("output '{name}' of shape {shape} has {rows} rows, and {asked}")));
+            return Err(Error::internal(format!("output '{name}' of shape {shape} has {rows} rows, and {row}")));
         }
     };
     let length = data.len() / rows;
-    Ok(NetworkOutput { name, shape: shape_of_row, data: &data[at * length..][..length] })
+    Ok(RowOutput { name, shape: shape_of_row, data: &data[at * length..][..length] })
 }

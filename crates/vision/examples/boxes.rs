@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use vision::boxes::{Decoder, Layout, NetworkOutput, Placement, Settings};
+use vision::boxes::{Decoder, Layout, Placement, RowOutput, Settings};
 
 const BOXES: usize = 8400;
 const ROWS: usize = 84;
@@ -35,7 +35,7 @@ fn measure(name: &str, data: &[f32]) {
     let decoder = Decoder { layout: Layout::Yolov8, classes: Some(80), input: None };
     let placement =
         Placement { scale_x: 0.5, scale_y: 0.5, offset_x: 0.0, offset_y: 80.0, width: 1280.0, height: 960.0 };
-    let outputs = [NetworkOutput { name: "output0", shape: &[ROWS as i64, BOXES as i64], data }];
+    let outputs = [RowOutput { name: "output0", shape: &[ROWS as i64, BOXES as i64], data }];
     for boxes_max in [300, 3000] {
         let settings = Settings { boxes_max, ..Layout::Yolov8.settings() };
         let mut count = 0;

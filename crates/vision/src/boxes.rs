@@ -22,7 +22,7 @@ mod yolo;
 
 pub use candidates::{CANDIDATES_MAX, CLASS_MAX};
 pub use layout::Layout;
-pub use output::NetworkOutput;
+pub use output::RowOutput;
 pub use placement::Placement;
 pub use settings::{BOXES_MAX, Overrides, Settings, Suppression};
 
@@ -60,7 +60,7 @@ impl Decoder {
     /// # Errors
     /// INTERNAL by the model if an output has an unexpected shape: the text has its name and both shapes. INVALID_ARG
     /// for settings out of range.
-    pub fn decode(&self, outputs: &[NetworkOutput<'_>], placement: &Placement, settings: &Settings) -> Result<Boxes> {
+    pub fn decode(&self, outputs: &[RowOutput<'_>], placement: &Placement, settings: &Settings) -> Result<Boxes> {
         settings.check()?;
         placement.check()?;
         let expected = self.layout.outputs();

@@ -40,7 +40,7 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// Whose parameters these are.
+    /// The owner, for errors.
     pub fn owner(&self) -> &str {
         self.owner
     }
@@ -67,12 +67,16 @@ impl<'a> Parameters<'a> {
         })
     }
 
+    /// A number.
+    ///
     /// # Errors
-    /// INVALID_ARG for a text that is no such number.
+    /// INVALID_ARG for a text that is not a number of this type.
     pub fn number<T: FromStr>(&self, key: &str) -> Result<Option<T>> {
         self.read(key, "a number", |text| text.parse().ok())
     }
 
+    /// A boolean.
+    ///
     /// # Errors
     /// INVALID_ARG for anything but `true` and `false`.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
@@ -87,10 +91,10 @@ impl<'a> Parameters<'a> {
         self.read(key, "a width and a height (640x480), or one side of a square", size)
     }
 
-    /// As many numbers as the array has, separated by commas.
+    /// An array of numbers, separated by commas.
     ///
     /// # Errors
-    /// INVALID_ARG for another count, or a text that is no number.
+    /// INVALID_ARG for another count, or a text that is not a number.
     pub fn numbers<T: FromStr + Copy + Default, const N: usize>(&self, key: &str) -> Result<Option<[T; N]>> {
         let expected = format!("{N} numbers separated by commas");
         self.read(key, &expected, |text| {

@@ -4,7 +4,7 @@ mod support;
 
 use support::Numbers;
 use vision::boxes::{
-    BOXES_MAX, Boxes, CANDIDATES_MAX, Decoder, Layout, NetworkOutput, Overrides, Placement, Settings, Suppression, fuzz,
+    BOXES_MAX, Boxes, CANDIDATES_MAX, Decoder, Layout, Overrides, Placement, RowOutput, Settings, Suppression, fuzz,
 };
 
 const WIDE: Placement = Placement { scale_x: 1.0, scale_y: 1.0, offset_x: 0.0, offset_y: 0.0, width: 1e6, height: 1e6 };
@@ -26,7 +26,7 @@ fn try_decode(
 ) -> Result<Boxes, String> {
     let names = ["first", "second", "third"];
     let outputs: Vec<_> =
-        outputs.iter().zip(names).map(|(&(shape, data), name)| NetworkOutput { name, shape, data }).collect();
+        outputs.iter().zip(names).map(|(&(shape, data), name)| RowOutput { name, shape, data }).collect();
     decoder.decode(&outputs, placement, settings).map_err(|e| e.message().to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! Outputs of CenterNet and CenterFace: a map of probabilities for each class, whose local maxima are centers of boxes.
 
 use super::candidates::Candidates;
-use super::output::NetworkOutput;
+use super::output::RowOutput;
 use tensor::Result;
 
 /// Pixels of the network's input per cell.
@@ -9,9 +9,9 @@ const STRIDE: f32 = 4.0;
 
 /// Adds the local maxima. CenterFace has its pairs in the order y, x, logarithms of sizes, and centers of cells.
 pub fn read(
-    heatmap: &NetworkOutput<'_>,
-    scale: &NetworkOutput<'_>,
-    offset: &NetworkOutput<'_>,
+    heatmap: &RowOutput<'_>,
+    scale: &RowOutput<'_>,
+    offset: &RowOutput<'_>,
     classes: Option<usize>,
     is_face: bool,
     candidates: &mut Candidates,
@@ -36,7 +36,7 @@ pub fn read(
             if !is_maximum(map, width, (row, column), score) {
                 continue;
             }
-            let pair = |output: &NetworkOutput<'_>| [output.data[at], output.data[cells + at]];
+            let pair = |output: &RowOutput<'_>| [output.data[at], output.data[cells + at]];
             let ([first, second], [a, b]) = (pair(scale), pair(offset));
             // The logarithm of a size may be infinite where the size is not.
             if ![first, second, a, b].iter().all(|value| value.is_finite()) {

@@ -1,6 +1,6 @@
 //! Entry point of the fuzzer: arbitrary outputs through every layout. Public for the fuzz package only.
 
-use super::{BOXES_MAX, Decoder, Layout, NetworkOutput, Overrides, Placement, Suppression};
+use super::{BOXES_MAX, Decoder, Layout, Overrides, Placement, RowOutput, Suppression};
 
 /// A reader of the input, which goes on with zeros at its end.
 struct Bytes<'a>(&'a [u8]);
@@ -72,7 +72,7 @@ pub fn boxes(data: &[u8]) -> bool {
             })
             .collect::<Vec<_>>()
     });
-    let all = [0, 1, 2].map(|i| NetworkOutput { name: "output", shape: &shapes[i], data: &values[i] });
+    let all = [0, 1, 2].map(|i| RowOutput { name: "output", shape: &shapes[i], data: &values[i] });
     let outputs = &all[..layout.outputs().len()];
     let Ok(found) = (Decoder { layout, classes, input }).decode(outputs, &placement, &settings) else { return false };
     let count = found.boxes.len();

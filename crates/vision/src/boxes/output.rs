@@ -5,7 +5,7 @@ use tensor::{Error, Result, ShapeDisplay, element_count};
 
 /// One output for one picture. The caller owns the memory.
 #[derive(Clone, Copy, Debug)]
-pub struct NetworkOutput<'a> {
+pub struct RowOutput<'a> {
     /// Name of the output, for errors.
     pub name: &'a str,
     /// Shape without the batch dimension.
@@ -14,7 +14,7 @@ pub struct NetworkOutput<'a> {
     pub data: &'a [f32],
 }
 
-impl<'a> NetworkOutput<'a> {
+impl<'a> RowOutput<'a> {
     /// The dimensions, if there are as many as expected.
     pub fn dims<const N: usize>(&self, expected: &str) -> Result<[usize; N]> {
         let count = element_count(self.shape).and_then(|count| usize::try_from(count).ok());
@@ -44,9 +44,9 @@ impl<'a> NetworkOutput<'a> {
 
 /// Boxes that the network has selected.
 pub fn torchvision(
-    boxes: &NetworkOutput<'_>,
-    labels: &NetworkOutput<'_>,
-    scores: &NetworkOutput<'_>,
+    boxes: &RowOutput<'_>,
+    labels: &RowOutput<'_>,
+    scores: &RowOutput<'_>,
     candidates: &mut Candidates,
 ) -> Result<()> {
     let [count, coordinates] = boxes.dims("[boxes, 4]")?;

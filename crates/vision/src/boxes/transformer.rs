@@ -1,13 +1,13 @@
 //! Outputs of detection transformers: logits, and boxes relative to a size.
 
 use super::candidates::Candidates;
-use super::output::NetworkOutput;
+use super::output::RowOutput;
 use tensor::Result;
 
 /// Queries, values per query, and the boxes, which the outputs must have as many of.
 fn check<'a>(
-    logits: &NetworkOutput<'_>,
-    boxes: &NetworkOutput<'a>,
+    logits: &RowOutput<'_>,
+    boxes: &RowOutput<'a>,
     classes: Option<usize>,
     none: usize,
 ) -> Result<(usize, usize, &'a [[f32; 4]])> {
@@ -31,8 +31,8 @@ fn pixels([x, y, w, h]: [f32; 4], [left, top, width, height]: [f32; 4]) -> [f32;
 
 /// Softmax over the classes and "no object", which is the last.
 pub fn detr(
-    logits: &NetworkOutput<'_>,
-    boxes: &NetworkOutput<'_>,
+    logits: &RowOutput<'_>,
+    boxes: &RowOutput<'_>,
     classes: Option<usize>,
     size: [f32; 4],
     candidates: &mut Candidates,
@@ -58,8 +58,8 @@ pub fn detr(
 
 /// Sigmoid of each class of each query, and of those the best, as many as queries.
 pub fn rt_detr(
-    logits: &NetworkOutput<'_>,
-    boxes: &NetworkOutput<'_>,
+    logits: &RowOutput<'_>,
+    boxes: &RowOutput<'_>,
     classes: Option<usize>,
     size: [f32; 4],
     candidates: &mut Candidates,

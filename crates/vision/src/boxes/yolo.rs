@@ -1,7 +1,7 @@
 //! Outputs of the YOLO family.
 
 use super::candidates::Candidates;
-use super::output::NetworkOutput;
+use super::output::RowOutput;
 use tensor::{Error, Result};
 
 /// Boxes per block of the scan of `v8`: their maxima fit into the first-level cache.
@@ -9,7 +9,7 @@ const BLOCK: usize = 1024;
 
 /// The number of classes in a row of `width` values, of which the first `head` are none.
 fn classes_of(
-    output: &NetworkOutput<'_>,
+    output: &RowOutput<'_>,
     known: Option<usize>,
     (width, boxes): (usize, usize),
     head: usize,
@@ -33,7 +33,7 @@ fn classes_of(
 }
 
 /// `[boxes, 5 + classes]`
-pub fn v5(output: &NetworkOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
+pub fn v5(output: &RowOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
     let [boxes, width] = output.dims("[boxes, 5 + classes]")?;
     let classes = classes_of(output, classes, (width, boxes), 5)?;
     let threshold = candidates.threshold();
@@ -49,7 +49,7 @@ pub fn v5(output: &NetworkOutput<'_>, classes: Option<usize>, candidates: &mut C
 }
 
 /// `[4 + classes, boxes]`
-pub fn v8(output: &NetworkOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
+pub fn v8(output: &RowOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
     let [width, boxes] = output.dims("[4 + classes, boxes]")?;
     let classes = classes_of(output, classes, (width, boxes), 4)?;
     if boxes == 0 {
@@ -101,7 +101,7 @@ fn greatest(a: f32, b: f32) -> f32 {
 }
 
 /// `[boxes, 6]`
-pub fn end_to_end(output: &NetworkOutput<'_>, candidates: &mut Candidates) -> Result<()> {
+pub fn end_to_end(output: &RowOutput<'_>, candidates: &mut Candidates) -> Result<()> {
     let [_, width] = output.dims("[boxes, 6]")?;
     if width != 6 {
         return Err(output.unexpected("[boxes, 6]"));

@@ -33,7 +33,7 @@ pub const IMAGE: [&str; 17] = [
 /// Most pixels of a picture, unless a parameter says otherwise: 8192 × 8192.
 const PICTURE_PIXELS_MAX: u64 = 1 << 26;
 
-/// What makes a tensor of a file.
+/// Plan and limits.
 #[derive(Debug)]
 pub struct ImageSettings {
     /// The steps.

@@ -10,7 +10,7 @@ pub const LABELS: [&str; 2] = ["activation", "top_k"];
 /// Classes of an answer, unless a parameter says otherwise.
 const TOP_K: usize = 5;
 
-/// What makes scores, and how many classes there are.
+/// Activation and number of classes.
 ///
 /// # Errors
 /// INVALID_ARG with the parameter, what was expected and found.
