@@ -109,7 +109,8 @@ describe('curl', () => {
     )
     const twice = ['-F', `INPUT0=@${DOG}`, '-F', `INPUT0=@${DOG}`, '-F', `INPUT1=@${DOG}`]
     expect((await curl('two_files/infer', ...twice)).error).toBe(
-      "input 'INPUT0' of model 'two_files' has the shape [1], which 2 files do not fill",
+      "input 'INPUT0' of model 'two_files' has the shape [1], which 2 files do not fill; the model does not batch: " +
+        'send each file in a request of its own',
     )
     const batch = Array.from({ length: 9 }, () => ['-F', `a=@${DOG}`]).flat()
     expect((await curl('file/infer', ...batch)).error).toContain('inference request batch-size must be <= 8')

@@ -168,7 +168,10 @@ describe('image', () => {
   test('a file that is no picture is named, with its bytes', async () => {
     expect((await send('letterbox', [DOT, Buffer.from('hello')])).error).toBe(
       'picture 1: format of the picture is not known: JPEG, PNG, WebP, GIF and BMP are read, and this begins with ' +
-        'the bytes 68 65 6c 6c 6f',
+        "the text 'hello': if that is the name of a file, curl needs @ before it",
+    )
+    expect((await send('letterbox', [Buffer.from(DOT.toString('base64'))])).error).toMatch(
+      /begins with 'iVBORw0KGgoAAAAN', which is base64: decode it, or set the parameter content_encoding of the input$/,
     )
     expect((await send('letterbox', [Buffer.alloc(0)])).error).toBe('picture 0: picture is empty: it has no bytes')
     expect((await send('stride', [DOT.subarray(0, 60)])).error).toMatch(/^picture 0: PNG picture cannot be decoded/)

@@ -124,7 +124,7 @@ pub(crate) fn bytes_of<const N: usize>(values: impl Iterator<Item = [u8; N]>) ->
 /// A number that the request gives as a parameter.
 ///
 /// # Errors
-/// INVALID_ARG if it is no number.
+/// INVALID_ARG if the parameter is not a number.
 pub(crate) fn parameter(entry: &BatchEntry, key: &str) -> Result<Option<f64>> {
     let Some((_, value)) = entry.request.parameters.iter().find(|(name, _)| name.as_str() == key) else {
         return Ok(None);

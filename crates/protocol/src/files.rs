@@ -59,7 +59,7 @@ impl Media {
 /// client `wants_binary` or the form has `binary_data_output`.
 ///
 /// # Errors
-/// INVALID_ARG: a body that is too large or no form, a file without an input, contents that are no tensor of it.
+/// INVALID_ARG: the body is too large or not a form, a file has no input, or its contents do not fit the input.
 pub fn parse_files(
     body: &Bytes,
     media: &Media,
@@ -227,11 +227,15 @@ impl<'a> Reader<'a> {
 
     fn unfit(&self, spec: &InputSpec, files: usize) -> Error {
         let shape = tensor::ShapeDisplay(&self.signature.full_shape(&spec.dims)).to_string();
+        let (name, model) = (&spec.name, &self.signature.model);
+        let found = if files == 1 { "1 file does".to_owned() } else { format!("{files} files do") };
+        let advice = if files > 1 && !self.signature.batches() {
+            "; the model does not batch: send each file in a request of its own"
+        } else {
+            ""
+        };
         Error::invalid(format!(
-            "input '{}' of model '{}' has the shape {shape}, which {files} {} not fill",
-            spec.name,
-            self.signature.model,
-            if files == 1 { "file does" } else { "files do" }
+            "input '{name}' of model '{model}' has the shape {shape}, which {found} not fill{advice}"
         ))
     }
 
@@ -388,10 +392,18 @@ mod tests {
         let a: (&str, bool, &[u8]) = ("A", true, b"a");
         assert_eq!(inputs(&read(&form(&[a, a, a]), FORM, &model).unwrap())[0].1, [3]);
         check(&[a], "input 'A' of model 'm' has the shape [3], which 1 file does not fill");
-        check(&[a, a], "input 'A' of model 'm' has the shape [3], which 2 files do not fill");
+        check(
+            &[a, a],
+            "input 'A' of model 'm' has the shape [3], which 2 files do not fill; the model does not batch: send each file \
+             in a request of its own",
+        );
         check(&[a, ("A", false, b"b")], "input 'A' has files and texts, expected one kind");
         let x: (&str, bool, &[u8]) = ("X", true, &[0; 4]);
-        check(&[x, x], "input 'X' of model 'm' has the shape [-1], which 2 files do not fill");
+        check(
+            &[x, x],
+            "input 'X' of model 'm' has the shape [-1], which 2 files do not fill; the model does not batch: send each \
+             file in a request of its own",
+        );
         check(&[x, ("X", true, &[0; 8])], "input 'X' has files of 4 and 8 bytes: the rows of a batch have one size");
         check(
             &[("X", false, b"[1")],

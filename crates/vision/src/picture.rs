@@ -96,10 +96,25 @@ fn unknown_format(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::invalid("picture is empty: it has no bytes");
     }
-    let head: Vec<_> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let head = &bytes[..bytes.len().min(16)];
+    let begins = |texts: &[&str]| texts.iter().any(|text| bytes.starts_with(text.as_bytes()));
+    let found = match std::str::from_utf8(head) {
+        // The beginnings of the formats.
+        Ok(text) if begins(&["/9j/", "iVBOR", "UklGR", "R0lGOD", "data:image/"]) => {
+            format!(
+                "begins with '{text}', which is base64: decode it, or set the parameter content_encoding of the input"
+            )
+        }
+        Ok(text) if !text.contains(char::is_control) => {
+            format!("begins with the text '{text}': if that is the name of a file, curl needs @ before it")
+        }
+        _ => {
+            let bytes: Vec<_> = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            format!("begins with the bytes {}", bytes.join(" "))
+        }
+    };
     Error::invalid(format!(
-        "format of the picture is not known: JPEG, PNG, WebP, GIF and BMP are read, and this begins with the bytes {}",
-        head.join(" ")
+        "format of the picture is not known: JPEG, PNG, WebP, GIF and BMP are read, and this {found}"
     ))
 }
 
