@@ -1,6 +1,6 @@
 /**
- * Facts about a vision model beside its graph: `preprocessor_config.json` and `config.json` as Hugging Face writes them,
- * and the metadata that Ultralytics writes into ONNX files.
+ * Facts about a vision model beside its graph: `preprocessor_config.json` and `config.json` in the form of Hugging
+ * Face, and the metadata that Ultralytics writes into ONNX files.
  *
  * The files are untrusted: bytes, nesting, names and numbers are limited, and a field of another type is rejected.
  */
@@ -194,7 +194,7 @@ export function hubFiles(graph: string): { preprocessor: Fields | null; config: 
   return { preprocessor: first('preprocessor_config.json'), config: first('config.json') }
 }
 
-/** What Ultralytics says about a file of its own. */
+/** Metadata that Ultralytics writes into its files. */
 export interface Ultralytics {
   /** detect, classify, segment, pose, obb. */
   task: string
