@@ -317,6 +317,21 @@ describe('preprocessor_config.json', () => {
       { resize: '32x32', interpolation: 'bilinear', ...COLOURS },
     ],
   ]
+  test.each([
+    [{ longest_edge: 640 }, 'within:640x640'],
+    [{ max_height: 480, max_width: 640 }, 'within:640x480'],
+    [{ shortest_edge: 480, longest_edge: 640 }, 'shortest:480'],
+  ])('a network of any size keeps the aspect ratio of %j', async (size, resize) => {
+    const hub = {
+      'hub/model.onnx': vision({ input: [3, 'height', 'width'], outputs: [{ name: 'o', shape: [30, 6] }] }),
+      'hub/preprocessor_config.json': JSON.stringify({ size, resample: 2, do_normalize: false }),
+    }
+    const { code, out, config } = await made(hub, 'hub', ['--task=detect'])
+    expect([code, parameters(config('hub_image'))]).toMatchObject([0, { resize }])
+    expect(out).not.toContain('Note:')
+    expect(out.includes('the longer side is limited to 640 there')).toBe(resize.startsWith('shortest'))
+  })
+
   test.each(cases)('%s', async (_, preprocessor, size, expected, printed) => {
     const hub = {
       'hub/model.onnx': scores({ input: [3, ...size] }),

@@ -5,6 +5,7 @@
 
 import { CommandError, ServerError, invocation, lookAt, plainReason, printable, shellWord } from '../../internal.js'
 import type { CommandArguments, GraphValue, OnnxFile, Server } from '../../internal.js'
+import { unwritableCloud } from '../check/cloud.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { Staging, type ModelFile } from './place.js'
 import type { ModelIoConfig } from './model_io.js'
@@ -38,6 +39,8 @@ export async function makeVision(
   const facts = factsOf(task, graph.from, source)
   const out = options.get('out') ?? 'models'
   if (out === '') throw new CommandError('--out needs a value: --out=<path>')
+  const hint = unwritableCloud(out, 'init')
+  if (hint !== null) throw new CommandError(hint)
   const staging = new Staging(out, name, options.has('link'))
   return await cleaningUp(
     async () => {

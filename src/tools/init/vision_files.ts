@@ -19,8 +19,12 @@ export const SIDE_MAX = 16_384
 /** Characters of a value that an error shows. */
 const SHOWN_MAX = 60
 
-/** A width and height, or the side that a picture keeps its aspect ratio with. */
-export type Size = { width: number; height: number } | { shortest: number; longest: number | null } | { side: number }
+/** A width and height; sides that keep the aspect ratio: the shorter one, or the largest ones; or a bare number. */
+export type Size =
+  | { width: number; height: number }
+  | { shortest: number; longest: number | null }
+  | { widthMax: number; heightMax: number }
+  | { side: number }
 
 /** The fields of a JSON file. Each read checks the type, and treats null as absent. */
 export class Fields {
@@ -103,7 +107,9 @@ export class Fields {
     if ('height' in sides) return { width: side('width'), height: side('height') }
     if ('shortest_edge' in sides)
       return { shortest: side('shortest_edge'), longest: 'longest_edge' in sides ? side('longest_edge') : null }
-    throw this.#wrong(key, 'height and width, or shortest_edge')
+    if ('longest_edge' in sides) return { widthMax: side('longest_edge'), heightMax: side('longest_edge') }
+    if ('max_height' in sides) return { widthMax: side('max_width'), heightMax: side('max_height') }
+    throw this.#wrong(key, 'height and width, shortest_edge, longest_edge, or max_height and max_width')
   }
 
   #side(key: string, value: unknown): number {

@@ -154,8 +154,8 @@ function ofTorchvision(network: Network): Steps {
     ],
     guesses: [
       `How pictures are prepared is not in the files: here resized to a shorter side of ${shortest}, cropped to ` +
-        `${crop}${isByte(network) ? '' : `, normalized as for ImageNet`}, as torchvision does.${byte} Compare with the code ` +
-        'that trained the network, and change "resize", "center_crop", "scale", "mean" and "std".',
+        `${crop}${isByte(network) ? '' : `, normalized as for ImageNet`}, as torchvision does.${byte} Compare ` +
+        'with the code that trained the network, and change "resize", "center_crop", "scale", "mean" and "std".',
     ],
     missing: [],
   }
@@ -217,7 +217,7 @@ function ofPreprocessor(fields: Fields, network: Network): Steps {
     fields.flag('do_resize', size !== undefined) && size !== undefined
       ? resizeOf(family, size, cropSize, cropShare)
       : { resize: null, crop: null, size: null }
-  const asked = fields.flag('do_center_crop', cropSize !== undefined) ? squareOf(cropSize) : null
+  const asked = fields.flag('do_center_crop', cropSize !== undefined) ? sizeText(cropSize) : null
   let { resize } = resized
   let crop = asked ?? resized.crop
   const to = target(network)
@@ -260,9 +260,10 @@ function ofPreprocessor(fields: Fields, network: Network): Steps {
   return { settings, guesses, missing }
 }
 
-const squareOf = (size: Size | undefined): string | null => {
+const sizeText = (size: Size | undefined): string | null => {
   if (size === undefined) return null
   if ('width' in size) return `${size.width}x${size.height}`
+  if ('widthMax' in size) return `${size.widthMax}x${size.heightMax}`
   const side = 'side' in size ? size.side : size.shortest
   return `${side}x${side}`
 }
@@ -278,13 +279,14 @@ interface Resize {
 
 function resizeOf(family: string, size: Size, crop: Size | undefined, share: number | null): Resize {
   const exact = (to: string): Resize => ({ resize: to, crop: null, size: to })
-  if ('width' in size) return exact(squareOf(size) ?? '')
+  if ('width' in size) return exact(sizeText(size) ?? '')
+  if ('widthMax' in size) return { resize: `within:${sizeText(size) ?? ''}`, crop: null, size: null }
   const side = 'side' in size ? size.side : size.shortest
   if ('side' in size && !SHORTEST_FAMILIES.test(family)) return exact(`${side}x${side}`)
   const isConvNext = /convnext/i.test(family)
   if (isConvNext && side >= CONVNEXT_EXACT) return exact(`${side}x${side}`)
   if (share !== null) {
-    const own = isConvNext ? { crop: `${side}x${side}` } : { crop: squareOf(crop) }
+    const own = isConvNext ? { crop: `${side}x${side}` } : { crop: sizeText(crop) }
     return { resize: `shortest:${Math.floor(side / share)}`, ...own, size: null }
   }
   if (/levit/i.test(family))
