@@ -198,7 +198,7 @@ describe('completion in bash', () => {
     ['nereid init n', ['net.onnx']],
     [
       'nereid init net.onnx --',
-      ['--batch', '--example', '--export', '--file=', '--force', '--link', '--name=', '--out=', '--python'],
+      ['--batch', '--example', '--export', '--file=', '--force', '--link', '--name=', '--out=', '--python', '--task='],
     ],
     ['nereid init --batch n', ['net.onnx']],
     ['nereid check --fo', ['--format=']],

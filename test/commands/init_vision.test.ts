@@ -1,6 +1,6 @@
 /**
- * `nereid init --task`: ensembles of tiny networks, from ONNX files and from folders as a hub has them. What it writes is
- * served and gets a PNG; files of others are limited.
+ * `nereid init --task`: ensembles of tiny networks, from ONNX files and from folders of a hub. The written models are
+ * served and get a PNG; limits hold for files of others.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -168,7 +168,7 @@ describe('what it writes is served', () => {
       metadata: { task: 'detect', names: `{0: 'person', 1: "driver's \\xe9"}`, stride: '32', imgsz: '[32, 32]' },
     })
     expect([code, err]).toEqual([0, ''])
-    expect(out).not.toContain('Guessed')
+    expect(out).not.toContain('Guesses')
     expect(parameters(config('net_image'))).toEqual({ letterbox: '32x32', antialias: 'false', scale: '1/255' })
     expect(parameters(config('net_boxes'))).toEqual({ layout: 'yolov8', classes: '2' })
     expect(config('net_network')).toContain('max_batch_size: 0\n')
@@ -238,7 +238,7 @@ describe('the layout of a detection network', () => {
     expect([code, err]).toEqual([0, ''])
     expect(parameters(config('net_boxes'))['layout']).toBe(layout)
     expect(config('net_image') + config('net_boxes')).toContain('# GUESS: ')
-    expect(out).toContain('Guessed, as comments in the configurations say:\n')
+    expect(out).toContain('Guesses, which are comments in the configurations:\n')
     expect(out).not.toContain('Note:')
   })
 
@@ -317,6 +317,21 @@ describe('preprocessor_config.json', () => {
       { resize: '32x32', interpolation: 'bilinear', ...COLOURS },
     ],
   ]
+  test.each([
+    [{ longest_edge: 640 }, 'within:640x640'],
+    [{ max_height: 480, max_width: 640 }, 'within:640x480'],
+    [{ shortest_edge: 480, longest_edge: 640 }, 'shortest:480'],
+  ])('a network of any size keeps the aspect ratio of %j', async (size, resize) => {
+    const hub = {
+      'hub/model.onnx': vision({ input: [3, 'height', 'width'], outputs: [{ name: 'o', shape: [30, 6] }] }),
+      'hub/preprocessor_config.json': JSON.stringify({ size, resample: 2, do_normalize: false }),
+    }
+    const { code, out, config } = await made(hub, 'hub', ['--task=detect'])
+    expect([code, parameters(config('hub_image'))]).toMatchObject([0, { resize }])
+    expect(out).not.toContain('Note:')
+    expect(out.includes('the longer side is limited to 640 there')).toBe(resize.startsWith('shortest'))
+  })
+
   test.each(cases)('%s', async (_, preprocessor, size, expected, printed) => {
     const hub = {
       'hub/model.onnx': scores({ input: [3, ...size] }),
@@ -339,7 +354,7 @@ describe('without such files', () => {
       mean: '0.485, 0.456, 0.406',
       std: '0.229, 0.224, 0.225',
     })
-    expect(config('net_image')).toContain('# GUESS: The files do not say how pictures are prepared: ')
+    expect(config('net_image')).toContain('# GUESS: How pictures are prepared is not in the files: ')
     expect(parameters(config('net_labels'))['activation']).toBe('softmax')
     expect(out).toContain('If the network returns probabilities, set "activation" to none')
   })
@@ -371,7 +386,7 @@ describe('without such files', () => {
     })
     expect(parameters(config('net_image'))).toMatchObject({ letterbox: '96x64' })
     expect(config('net_image')).toContain('with the parameter stride "32"')
-    expect(out).not.toContain('Guessed')
+    expect(out).not.toContain('Guesses')
   })
 })
 
@@ -425,7 +440,7 @@ describe('is refused, and leaves nothing', () => {
       { 'hub/model.onnx': scores({ rows: 4 }) },
       /hub takes 4 pictures at once.*\n.*picture FP32 \[4, 3, 32, 32\]/,
     ],
-    ['no picture', { 'hub/model.onnx': scores({ input: [7] }) }, /hub has an input that is no picture/],
+    ['no picture', { 'hub/model.onnx': scores({ input: [7] }) }, /hub has an input that does not take a picture/],
     ['five channels', { 'hub/model.onnx': scores({ input: [5, 8, 8] }) }, /with neither 3 nor 1 channels/],
     [
       'no scores',
@@ -435,7 +450,7 @@ describe('is refused, and leaves nothing', () => {
     [
       'another task',
       { 'hub/model.onnx': scores({ metadata: { task: 'segment', names: '{}' } }) },
-      /its task is segment, so give --task=detect/,
+      /has the task segment in its metadata, so give --task=detect/,
     ],
   ]
   test.each(cases)('%s', async (_, content, reported) => {

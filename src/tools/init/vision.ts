@@ -5,6 +5,7 @@
 
 import { CommandError, ServerError, invocation, lookAt, plainReason, printable, shellWord } from '../../internal.js'
 import type { CommandArguments, GraphValue, OnnxFile, Server } from '../../internal.js'
+import { unwritableCloud } from '../check/cloud.js'
 import { cleaningUp, withServer } from '../trial.js'
 import { Staging, type ModelFile } from './place.js'
 import type { ModelIoConfig } from './model_io.js'
@@ -16,7 +17,7 @@ import { stepsOf } from './vision_steps.js'
 /** `max_batch_size` of a network that takes any number of rows. */
 const BATCH = 8
 const REQUEST_MS_MAX = 60_000
-/** Tasks of Ultralytics whose first output is that of detection, with more values behind the classes. */
+/** Tasks of Ultralytics whose first output is that of detection, with more values after the classes. */
 const DETECTING = ['detect', 'segment', 'pose']
 
 /** The value of --task; null without it. */
@@ -38,6 +39,8 @@ export async function makeVision(
   const facts = factsOf(task, graph.from, source)
   const out = options.get('out') ?? 'models'
   if (out === '') throw new CommandError('--out needs a value: --out=<path>')
+  const hint = unwritableCloud(out, 'init')
+  if (hint !== null) throw new CommandError(hint)
   const staging = new Staging(out, name, options.has('link'))
   return await cleaningUp(
     async () => {
@@ -75,7 +78,7 @@ export async function makeVision(
   )
 }
 
-/** What the files say. */
+/** Facts from the files of the model. */
 interface Facts {
   file: OnnxFile
   preprocessor: Fields | null
@@ -143,7 +146,7 @@ function visionPlan(
   const { classes } = network
   if (names === null)
     plan.guesses.reader.push(
-      'The files do not name the classes: LABELS has their numbers. For names, write labels.txt, one name in each line, ' +
+      'The files do not name the classes: LABELS has their numbers. For names, write labels.txt, one name per line, ' +
         'and add label_filename: "labels.txt" to LABELS.',
     )
   else if (classes !== null && classes !== names.length)
@@ -152,8 +155,8 @@ function visionPlan(
     )
   if (plan.activation?.isGuess === true)
     plan.guesses.reader.push(
-      'Scores are a softmax of the output. If the network returns probabilities, set "activation" to none; if several ' +
-        'classes may apply, to sigmoid.',
+      'Scores are a softmax of the output. If the network returns probabilities, set "activation" to none; if ' +
+        'several classes may apply, to sigmoid.',
     )
   return plan
 }
@@ -161,11 +164,11 @@ function visionPlan(
 function requireTask(task: Task, { task: found }: Ultralytics, source: string): void {
   if (task === 'classify' ? found === 'classify' : DETECTING.includes(found)) return
   const other = found === 'classify' ? 'classify' : DETECTING.includes(found) ? 'detect' : null
-  const advice = other === null ? 'which no task here reads' : `so give --task=${other}`
-  throw new CommandError(`${source} says in its metadata that its task is ${found}, ${advice}`)
+  const advice = other === null ? 'which --task does not read' : `so give --task=${other}`
+  throw new CommandError(`${source} has the task ${found} in its metadata, ${advice}`)
 }
 
-/** What makes scores of the output. */
+/** The function from the output of the network to scores. */
 function activationOf(
   { activation }: Network,
   config: Fields | null,
@@ -176,7 +179,7 @@ function activationOf(
   const problem = config?.text('problem_type')
   if (problem === 'multi_label_classification')
     return { value: 'sigmoid', why: 'config.json: problem_type.', isGuess: false }
-  return { value: 'softmax', why: 'Of logits, one of which applies.', isGuess: config === null }
+  return { value: 'softmax', why: 'One class applies: softmax of the logits.', isGuess: config === null }
 }
 
 function write(staging: Staging, plan: VisionPlan, rows: number): void {
@@ -242,7 +245,7 @@ function report(
     items.length === 0 ? [] : ['', title, ...items.map((item) => `  - ${printable(item)}`)]
   const lines = [
     ...files,
-    ...list('Guessed, as comments in the configurations say:', Object.values(guesses).flat()),
+    ...list('Guesses, which are comments in the configurations:', Object.values(guesses).flat()),
     ...list('Without an equivalent here:', missing),
     '',
     'Serve it:',

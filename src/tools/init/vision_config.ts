@@ -13,11 +13,11 @@ export interface VisionPlan {
   settings: Setting[]
   /** Names of classes by id. */
   names: string[] | null
-  /** What makes scores of the output of a classification network. */
+  /** The function from the output of a classification network to scores. */
   activation: { value: string; why: string; isGuess: boolean } | null
   /** Assumptions by the step whose configuration has them, each with what to change if it is wrong. */
   guesses: { image: string[]; network: string[]; reader: string[] }
-  /** What the files ask for and the backend does not do. */
+  /** Steps that the files ask for and the backend does not have. */
   missing: string[]
 }
 
@@ -234,7 +234,7 @@ function labels(plan: VisionPlan, rows: number): string[] {
     ...reader(plan, rows, 'labels', 'Scores of the network in, the best classes out.'),
     ...wrapped(`${why} Possible: none, softmax, sigmoid.`),
     parameter('activation', value),
-    '# Number of classes in an answer. A request may say it: -F top_k=1.',
+    '# Number of classes in a response. A request may set it: -F top_k=1.',
     parameter('top_k', '5'),
   ]
 }
@@ -246,10 +246,10 @@ function boxes(plan: VisionPlan, rows: number): string[] {
     ...reader(plan, rows, 'boxes', 'Outputs of the network in, boxes in pixels of the picture out.'),
     parameter('layout', layout ?? ''),
     ...(isCounted
-      ? ['# Values behind the classes, such as masks, are skipped.', parameter('classes', String(classes))]
+      ? ['# Values after the classes, such as masks, are skipped.', parameter('classes', String(classes))]
       : []),
     '',
-    '# Other values than the usual ones of the layout. A request may say them: -F score_threshold=0.5.',
+    '# Values other than the usual ones of the layout. A request may set them: -F score_threshold=0.5.',
     `# ${parameter('score_threshold', '0.5')}`,
     `# ${parameter('iou_threshold', '0.5')}`,
     `# ${parameter('boxes_max', '100')}`,

@@ -1,6 +1,6 @@
 /**
- * Facts about a vision model beside its graph: `preprocessor_config.json` and `config.json` as Hugging Face writes them,
- * and the metadata that Ultralytics writes into ONNX files.
+ * Facts about a vision model beside its graph: `preprocessor_config.json` and `config.json` in the form of Hugging
+ * Face, and the metadata that Ultralytics writes into ONNX files.
  *
  * The files are untrusted: bytes, nesting, names and numbers are limited, and a field of another type is rejected.
  */
@@ -19,8 +19,12 @@ export const SIDE_MAX = 16_384
 /** Characters of a value that an error shows. */
 const SHOWN_MAX = 60
 
-/** A width and height, or the side that a picture keeps its aspect ratio with. */
-export type Size = { width: number; height: number } | { shortest: number; longest: number | null } | { side: number }
+/** A width and height; sides that keep the aspect ratio: the shorter one, or the largest ones; or a bare number. */
+export type Size =
+  | { width: number; height: number }
+  | { shortest: number; longest: number | null }
+  | { widthMax: number; heightMax: number }
+  | { side: number }
 
 /** The fields of a JSON file. Each read checks the type, and treats null as absent. */
 export class Fields {
@@ -103,7 +107,9 @@ export class Fields {
     if ('height' in sides) return { width: side('width'), height: side('height') }
     if ('shortest_edge' in sides)
       return { shortest: side('shortest_edge'), longest: 'longest_edge' in sides ? side('longest_edge') : null }
-    throw this.#wrong(key, 'height and width, or shortest_edge')
+    if ('longest_edge' in sides) return { widthMax: side('longest_edge'), heightMax: side('longest_edge') }
+    if ('max_height' in sides) return { widthMax: side('max_width'), heightMax: side('max_height') }
+    throw this.#wrong(key, 'height and width, shortest_edge, longest_edge, or max_height and max_width')
   }
 
   #side(key: string, value: unknown): number {
@@ -194,7 +200,7 @@ export function hubFiles(graph: string): { preprocessor: Fields | null; config: 
   return { preprocessor: first('preprocessor_config.json'), config: first('config.json') }
 }
 
-/** What Ultralytics says about a file of its own. */
+/** Metadata that Ultralytics writes into its files. */
 export interface Ultralytics {
   /** detect, classify, segment, pose, obb. */
   task: string

@@ -1,6 +1,6 @@
 /**
- * Reads the input and outputs of a vision network by their shapes: where its pixels and rows are, and in which layout it
- * returns boxes or scores. Pure.
+ * Reads the input and outputs of a vision network by their shapes: where its pixels and rows are, and the layout of its
+ * boxes or scores. Pure.
  */
 
 import { CommandError, DATATYPES, printable, type GraphValue, type OnnxFile } from '../../internal.js'
@@ -90,7 +90,7 @@ export function networkOf(file: OnnxFile, task: Task, source: string, hints: Hin
     refuse(`has an input of ${typeOf(picture)}, and pictures become ${PIXELS.join(', ')}: export it with FP32`)
   const shape = picture.shape ?? []
   if (![3, 4].includes(shape.length))
-    return refuse('has an input that is no picture: its shape needs rows, channels, height and width')
+    return refuse('has an input that does not take a picture: its shape needs rows, channels, height and width')
   const hasRow = shape.length === 4
   const row = hasRow ? shape.slice(1) : shape
   const rows = hasRow ? (shape[0] ?? 1) : 1
@@ -104,7 +104,7 @@ export function networkOf(file: OnnxFile, task: Task, source: string, hints: Hin
     refuse('has an input with neither 3 nor 1 channels, first or last')
   if (!isChannels(found))
     guesses.input.push(
-      'The file does not say where the channels are: taken as [rows, 3, height, width]. If they are last, set ' +
+      'The file has no number of channels: [rows, 3, height, width] is assumed. If the channels are last, set ' +
         '"layout" to nhwc and reorder the dims.',
     )
   const channels = isChannels(found) ? found : 3
@@ -149,7 +149,7 @@ function unfit(task: Task): string {
   return (
     'has outputs that fit none of the layouts of detection networks:\n' +
     `${LAYOUTS.map((layout) => `  ${layout}`).join('\n')}\n` +
-    'Export it without the steps behind the network, or with shapes; or read its outputs in a model of your own'
+    'Export it without the steps that follow the network, or with shapes; or read its outputs in a model of your own'
   )
 }
 
@@ -234,8 +234,8 @@ function maps({ outputs }: OnnxFile, { guesses }: Context): Outputs | null {
   const classes = known(heat.shape?.[1])
   const layout = classes === 1 || fields.some(({ shape }) => shape?.[1] === 10) ? 'centerface' : 'centernet'
   guesses.push(
-    `Maps of probabilities, sizes and offsets are taken from '${heat.name}', '${size.name}' and '${offset.name}'; the ` +
-      `number of maps says ${layout}. Else exchange them, or set "layout" to ` +
+    `'${heat.name}' is taken as probabilities, '${size.name}' as sizes, '${offset.name}' as offsets, and ${layout} ` +
+      'as the layout, by the number of channels. Else exchange them, or set "layout" to ' +
       `${layout === 'centernet' ? 'centerface' : 'centernet'}.`,
   )
   return { outputs: [heat, size, offset], layout, classes, isUnbatched: false }
@@ -268,8 +268,8 @@ function queries({ outputs }: OnnxFile, { hints, guesses }: Context): Outputs | 
   const isDetr = byType ?? byNames ?? count !== 300
   if (byType === null && byNames === null)
     guesses.push(
-      `The file does not say how scores are made: ${isDetr ? 'detr (softmax with "no object")' : 'rtdetr (sigmoid)'} is ` +
-        `taken by the number of queries. Else set "layout" to ${isDetr ? 'rtdetr' : 'detr'}.`,
+      'Scores may be a softmax with "no object" (detr) or sigmoids (rtdetr): by the number of queries, ' +
+        `${isDetr ? 'detr' : 'rtdetr'} is taken. Else set "layout" to ${isDetr ? 'rtdetr' : 'detr'}.`,
     )
   const classes = width === null ? null : isDetr ? width - 1 : width
   return { outputs: [logits, place], layout: isDetr ? 'detr' : 'rtdetr', classes, isUnbatched: false }
@@ -288,11 +288,13 @@ function candidates({ outputs }: OnnxFile, { hints, guesses }: Context): Outputs
     isUnbatched: false,
   })
   const { names } = hints
-  if (b === 6 && (a < 0 || a <= SELECTED_MAX) && names !== 1) {
-    guesses.push(
-      `'${output.name}' ${shapeText(output.shape)} is taken as boxes that the network has selected (yolov10). If they ` +
-        'are candidates of one class, set "layout" to yolov5.',
-    )
+  const found = `'${output.name}' ${shapeText(output.shape)} is taken as`
+  if (b === 6 && (a < 0 || a <= SELECTED_MAX)) {
+    if (names === null || names === 1)
+      guesses.push(
+        `${found} boxes that the network has selected (yolov10). If they are candidates of one class, set ` +
+          '"layout" to yolov5.',
+      )
     return made('yolov10', null)
   }
   // Without sizes, the side that the file has is that of values; with both, there are more boxes than values.
@@ -303,9 +305,9 @@ function candidates({ outputs }: OnnxFile, { hints, guesses }: Context): Outputs
   if (classes < 1 || values < head + classes) return null
   if (names === null)
     guesses.push(
-      `'${output.name}' ${shapeText(output.shape)} is taken as ${isValuesFirst ? 'yolov8' : 'yolov5'} with ${classes} ` +
-        `classes${boxCount < 0 ? '' : `, because it has more boxes than values`}. If values behind the classes are ` +
-        'masks or key points, set "classes".',
+      `${found} ${isValuesFirst ? 'yolov8' : 'yolov5'} with ${classes} classes` +
+        `${boxCount < 0 ? '' : ', because it has more boxes than values'}. If the last values are masks or key ` +
+        'points, set "classes".',
     )
   return made(isValuesFirst ? 'yolov8' : 'yolov5', classes)
 }

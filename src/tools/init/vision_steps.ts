@@ -17,7 +17,7 @@ export interface Steps {
   settings: Setting[]
   /** Assumptions, each with what to change if it is wrong. */
   guesses: string[]
-  /** What the files ask for and the backend does not do. */
+  /** Steps that the files ask for and the backend does not have. */
   missing: string[]
 }
 
@@ -42,8 +42,22 @@ const FILTERS = ['bilinear', 'bicubic', 'bilinear', 'bicubic', 'area', 'bilinear
 const FILTER_NAMES = ['nearest', 'Lanczos', 'bilinear', 'bicubic', 'box', 'Hamming']
 const EXACT_FILTERS = [2, 3, 4]
 /** Fields without an effect on pixels, beside those that are read. */
-const HARMLESS =
-  /^(?:image_processor_type|feature_extractor_type|processor_class|_valid_processor_keys|do_convert_rgb|do_convert_annotations|format|auto_map|data_format|input_data_format|return_tensors|device|disable_grouping|default_to_square)$/
+const HARMLESS = new Set([
+  'image_processor_type',
+  'feature_extractor_type',
+  'processor_class',
+  '_valid_processor_keys',
+  'do_convert_rgb',
+  'do_convert_annotations',
+  'format',
+  'auto_map',
+  'data_format',
+  'input_data_format',
+  'return_tensors',
+  'device',
+  'disable_grouping',
+  'default_to_square',
+])
 
 /** The picture is as large as the network wants; -1 is any size. */
 const target = ({ width, height }: Network): string | null => (width > 0 && height > 0 ? `${width}x${height}` : null)
@@ -87,7 +101,7 @@ function normalization(network: Network, why: string, colours: { mean?: string; 
 
 /** Ultralytics exports: as its commands predict. */
 function ofUltralytics(task: Task, network: Network, { size, stride }: Ultralytics): Steps {
-  const why = 'As Ultralytics does; its metadata are in the file.'
+  const why = 'The steps of Ultralytics, whose metadata are in the file.'
   const side = size === null ? null : `${size.width}x${size.height}`
   const to = target(network) ?? side ?? `${DETECT}x${DETECT}`
   const guesses =
@@ -139,9 +153,9 @@ function ofTorchvision(network: Network): Steps {
       ...normalization(network, why, network.channels === 3 ? IMAGENET : {}),
     ],
     guesses: [
-      `The files do not say how pictures are prepared: resized to a shorter side of ${shortest}, cropped to ${crop}` +
-        `${isByte(network) ? '' : `, normalized as for ImageNet`}, as torchvision does.${byte} Compare with the code ` +
-        'that trained the network, and change "resize", "center_crop", "scale", "mean" and "std".',
+      `How pictures are prepared is not in the files: here resized to a shorter side of ${shortest}, cropped to ` +
+        `${crop}${isByte(network) ? '' : `, normalized as for ImageNet`}, as torchvision does.${byte} Compare ` +
+        'with the code that trained the network, and change "resize", "center_crop", "scale", "mean" and "std".',
     ],
     missing: [],
   }
@@ -203,7 +217,7 @@ function ofPreprocessor(fields: Fields, network: Network): Steps {
     fields.flag('do_resize', size !== undefined) && size !== undefined
       ? resizeOf(family, size, cropSize, cropShare)
       : { resize: null, crop: null, size: null }
-  const asked = fields.flag('do_center_crop', cropSize !== undefined) ? squareOf(cropSize) : null
+  const asked = fields.flag('do_center_crop', cropSize !== undefined) ? sizeText(cropSize) : null
   let { resize } = resized
   let crop = asked ?? resized.crop
   const to = target(network)
@@ -241,14 +255,15 @@ function ofPreprocessor(fields: Fields, network: Network): Steps {
     missing.push(`${name}: do_pad, which makes pictures of one request equally large; here they must have one size`)
   for (const key of ['pad_size', 'size_divisor', 'pad_and_return_pixel_mask']) fields.has(key)
   for (const key of fields.others)
-    if (!HARMLESS.test(key) && (!key.startsWith('do_') || fields.flag(key, false)))
+    if (!HARMLESS.has(key) && (!key.startsWith('do_') || fields.flag(key, false)))
       missing.push(`${name}: ${JSON.stringify(key.slice(0, 60))} is not read`)
   return { settings, guesses, missing }
 }
 
-const squareOf = (size: Size | undefined): string | null => {
+const sizeText = (size: Size | undefined): string | null => {
   if (size === undefined) return null
   if ('width' in size) return `${size.width}x${size.height}`
+  if ('widthMax' in size) return `${size.widthMax}x${size.heightMax}`
   const side = 'side' in size ? size.side : size.shortest
   return `${side}x${side}`
 }
@@ -264,13 +279,14 @@ interface Resize {
 
 function resizeOf(family: string, size: Size, crop: Size | undefined, share: number | null): Resize {
   const exact = (to: string): Resize => ({ resize: to, crop: null, size: to })
-  if ('width' in size) return exact(squareOf(size) ?? '')
+  if ('width' in size) return exact(sizeText(size) ?? '')
+  if ('widthMax' in size) return { resize: `within:${sizeText(size) ?? ''}`, crop: null, size: null }
   const side = 'side' in size ? size.side : size.shortest
   if ('side' in size && !SHORTEST_FAMILIES.test(family)) return exact(`${side}x${side}`)
   const isConvNext = /convnext/i.test(family)
   if (isConvNext && side >= CONVNEXT_EXACT) return exact(`${side}x${side}`)
   if (share !== null) {
-    const own = isConvNext ? { crop: `${side}x${side}` } : { crop: squareOf(crop) }
+    const own = isConvNext ? { crop: `${side}x${side}` } : { crop: sizeText(crop) }
     return { resize: `shortest:${Math.floor(side / share)}`, ...own, size: null }
   }
   if (/levit/i.test(family))
