@@ -106,8 +106,8 @@ export const COMMANDS: readonly Command[] = [
         meaning:
           'Make an ensemble that takes files of pictures, of an ONNX model that classifies them or detects objects: ' +
           'NAME, NAME_image, NAME_network, and NAME_labels or NAME_boxes. A preprocessor_config.json and a ' +
-          'config.json beside the model, and metadata of Ultralytics in it, say how; the output lists what was ' +
-          'guessed.',
+          'config.json beside the model, and metadata of Ultralytics in it, decide its steps; the output lists ' +
+          'the guesses.',
       },
       {
         name: 'file',

@@ -394,8 +394,8 @@ mod tests {
         check(&[a], "input 'A' of model 'm' has the shape [3], which 1 file does not fill");
         check(
             &[a, a],
-            "input 'A' of model 'm' has the shape [3], which 2 files do not fill; the model does not batch: send each file \
-             in a request of its own",
+            "input 'A' of model 'm' has the shape [3], which 2 files do not fill; the model does not batch: send each \
+             file in a request of its own",
         );
         check(&[a, ("A", false, b"b")], "input 'A' has files and texts, expected one kind");
         let x: (&str, bool, &[u8]) = ("X", true, &[0; 4]);
