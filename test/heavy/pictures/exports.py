@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 
 
 def calibrate(network, inputs):
