@@ -58,7 +58,8 @@ function scans(side, count) {
   const table = (kind, symbol) => segment(0xc4, kind, 1, ...Array.from({ length: 15 }, () => 0), symbol)
   const size = [side >> 8, side & 255]
   const head = Buffer.from([
-    ...[0xff, 0xd8],
+    0xff,
+    0xd8,
     ...segment(0xdb, 0, ...Array.from({ length: 64 }, () => 1)),
     ...segment(0xc2, 8, ...size, ...size, 1, 1, 0x11, 0),
     ...table(0x00, 0),

@@ -48,7 +48,8 @@ async function run(checks) {
   const repository = join(HERE, 'repository')
   say((await script(python, 'make.py', HERE)).join('\n'))
   await script(python, 'models.py', repository)
-  const measured = []
+  const exported = (await script(python, 'exports.py', repository)).at(-1) ?? ''
+  const measured = exported.startsWith('absent') ? [exported] : []
   const { child, http } = await startNereid(ROOT, { repository })
   const url = `http://127.0.0.1:${http}`
   try {

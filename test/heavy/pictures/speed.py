@@ -20,7 +20,7 @@ from PIL import Image
 
 URL, PID, DIRECTORY = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 SIDE = 640
-ROUNDS = 7
+ROUNDS = 5
 
 
 def letterbox_size(width, height):

@@ -10,11 +10,11 @@ NEAR = 0.01
 TIE = 5e-4
 
 
-def compare(measured, name, model, threshold, library):
+def compare(measured, name, model, threshold, library, files=PICTURES):
     """Boxes within a pixel, scores within 1e-2, classes equal. Where two candidates of one object have the same score
     but for TIE, the rounding of pixels, by one of 255 levels, chooses between them, and boxes may be further apart."""
     count, off, score_off, near, ties, wrong = 0, 0.0, 0.0, 0, [], []
-    for file in PICTURES:
+    for file in files:
         wanted = library(pillow(file))
         outputs = infer(model, file)
         rows = zip(outputs["BOXES"][0], outputs["SCORES"][0], outputs["CLASSES"][0])
