@@ -3,7 +3,7 @@
 /// A file of a picture, whose last bytes choose what is made of it.
 pub fn picture(data: &[u8]) -> bool {
     vision::fuzz::picture(data);
-    vision::picture::Format::of(data).is_some()
+    vision::picture::PictureFormat::of(data).is_some()
 }
 
 /// Outputs of a network in any layout, and settings.

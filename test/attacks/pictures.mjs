@@ -109,7 +109,7 @@ export const rows = [
       'pictures that announce 100,000 × 100,000 and 16,384 × 16,384 pixels and no side, in a head; a PNG of ' +
       '20,000 × 20,000 in 1 MB',
     limit:
-      'The size in the head is compared with `pixels_max` and `side_max` (`vision::picture::Limits`, parameters of ' +
+      'The size in the head is compared with `pixels_max` and `side_max` (`vision::picture::PictureLimits`, parameters of ' +
       'the model) before memory for pixels is taken.',
     server: decoding,
     async run(t) {
@@ -158,7 +158,7 @@ export const rows = [
   },
   {
     attack: 'progressive JPEGs of 64 megapixels with 64 and with 5,000 scans, of 130 and 600 KB',
-    limit: 'A JPEG has at most `scans_max` scans (`vision::picture::Limits`).',
+    limit: 'A JPEG has at most `scans_max` scans (`vision::picture::PictureLimits`).',
     server: decoding,
     async run(t) {
       const many = await t.post(PATH, scans(8000, 5000), HEADERS)
