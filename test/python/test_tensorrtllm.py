@@ -206,7 +206,7 @@ def test_a_request_with_stop_ends_the_request_that_has_its_id(place, llm):
         llm.waits_for("generate", generated + 1)
         client.async_stream_infer(llm.name, [text("text_input", ""), flag("stop", True)], request_id="seven")
         reasons, errors = [], []
-        while not errors or reasons[-1] != b"cancelled":
+        while not errors or reasons[-1:] != [b"cancelled"]:
             result, error = answers.get(timeout=30)
             if error is None:
                 reasons.append(result.as_numpy("finish_reason")[0])
