@@ -412,7 +412,7 @@ mod tests {
         );
         check(
             &[("A", true, &[0; 5000])],
-            "file body of 5084 bytes exceeds the maximum allowed input size of 4096 bytes. Use --http-max-input-size \
+            "file body of 5076 bytes exceeds the maximum allowed input size of 4096 bytes. Use --http-max-input-size \
              to increase the limit.",
         );
     }
