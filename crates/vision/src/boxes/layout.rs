@@ -2,7 +2,8 @@
 
 use super::settings::{Settings, Suppression};
 
-/// Meaning of a network's outputs. Shapes are of one row, in the order in which [`Decoder::decode`] takes outputs.
+/// Meaning of the outputs of a network. Shapes are of one row, in the order in which
+/// [`decode`](super::Decoder::decode) takes outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
     /// YOLOv5 and YOLOv7: `[boxes, 5 + classes]`, each center x, center y, width, height, objectness, and the
@@ -70,7 +71,7 @@ impl Layout {
         LAYOUTS.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
-    /// Role and shape of each output, in the order in which [`Decoder::decode`] takes them.
+    /// Role and shape of each output, in the order in which [`decode`](super::Decoder::decode) takes them.
     pub fn outputs(self) -> &'static [(&'static str, &'static str)] {
         LAYOUTS[self as usize].2
     }
