@@ -2,6 +2,7 @@
  * The peers' Python environments: `.venv-bench/<peer>`, one each, because their pins contradict one another. Made when
  * first needed; what cannot be installed is a reason in the results, not an error of the bench.
  */
+import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ask, capture } from '../../scripts/lib/run.mjs'
@@ -16,7 +17,8 @@ export async function peerEnvironment(root, peer, packages, say, { compile = tru
   writeFileSync(join(base, '.gitignore'), '*\n')
   const directory = join(base, peer)
   const python = join(directory, 'bin', 'python')
-  const stamp = join(directory, `installed-${Buffer.from(packages.join(' ')).toString('base64url')}`)
+  // A file name has at most 255 bytes, however many packages there are.
+  const stamp = join(directory, `installed-${createHash('sha256').update(packages.join(' ')).digest('hex')}`)
   if (existsSync(stamp)) return environment(directory, python)
   say(`installing ${packages.join(', ') || 'nothing but Python'} into .venv-bench/${peer} …`)
   if (!existsSync(python)) {
