@@ -5,15 +5,15 @@
 
 use crate::VisionBackend;
 use crate::model::{
-    Values, bytes_of, capabilities, check_count, input_names, output_names, parameter, push, tensors, values,
+    AnswerEach, Each, Values, bytes_of, check_count, input_names, output_names, parameter, push, tensors, values,
 };
 use crate::parameters::texts;
-use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, TensorIo, now_ns};
+use backend::{BatchEntry, Model, ModelIo, Outcome, TensorIo};
 use protocol::pb::inference::ModelConfig;
 use protocol::{OutputSpec, Signature};
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Result, ShapeDisplay, strings};
-use vision::boxes::{Boxes, Decoder, Layout, Overrides, Placement, RowOutput, Settings};
+use vision::boxes::{Boxes, Decoder, Overrides, Placement, RowOutput, Settings};
 use vision::parameters::{self, Parameters};
 
 /// Backend `boxes`.
@@ -34,17 +34,10 @@ struct BoxesModel {
     settings: Settings,
     /// Rank of each of the network's outputs, without the rows.
     ranks: Vec<usize>,
-    /// Size of the network's input, for requests without a placement.
-    input: Option<[f32; 2]>,
 }
 
 fn read(config: &ModelConfig) -> Result<(Decoder, Settings)> {
     parameters::boxes(&Parameters::new("backend 'boxes'", texts(config), &parameters::BOXES)?)
-}
-
-/// Whether relative boxes are relative to the network's input rather than to the picture.
-fn ranks(layout: Layout) -> Vec<usize> {
-    layout.outputs().iter().map(|(_, shape)| shape.split(',').count()).collect()
 }
 
 fn io(config: &ModelConfig) -> Result<ModelIo> {
@@ -65,7 +58,7 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
     }
     let mut inputs = Vec::new();
     for (i, role) in roles.iter().enumerate() {
-        let rank = ranks(decoder.layout).get(i).copied();
+        let rank = decoder.layout.ranks().nth(i);
         let shape = match rank {
             Some(rank) => std::iter::repeat_n(-1, rank + 1).collect(),
             None => [-1, 6].into_iter().collect(),
@@ -90,12 +83,11 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
 
 fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
     let (decoder, settings) = read(config)?;
-    // A transformer's boxes are relative to the picture, unless borders were added; other layouts have pixels.
-    let input = decoder.input;
-    Ok(Arc::new(BoxesModel { ranks: ranks(decoder.layout), signature, decoder, settings, input }))
+    let ranks = decoder.layout.ranks().collect();
+    Ok(Arc::new(Each(BoxesModel { ranks, signature, decoder, settings })))
 }
 
-impl BoxesModel {
+impl AnswerEach for BoxesModel {
     fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
         let number = |key| parameter(entry, key);
         let overrides = Overrides {
@@ -117,7 +109,9 @@ impl BoxesModel {
         }
         self.outcome(entry, &found)
     }
+}
 
+impl BoxesModel {
     fn row(
         &self,
         row: usize,
@@ -144,9 +138,7 @@ impl BoxesModel {
 
     fn placement(&self, row: usize, rows: usize, placement: Option<&Values<'_>>) -> Result<Placement> {
         let Some(values) = placement else {
-            // Without a picture, pixels are those of the network's input.
-            let [width, height] = self.input.unwrap_or([f32::MAX; 2]);
-            return Ok(Placement::identity(width, height));
+            return Ok(self.decoder.unplaced());
         };
         let &[scale_x, scale_y, offset_x, offset_y, width, height] = values.row(row, rows) else {
             let name = self.signature.inputs.last().map_or("", |input| input.name.as_str());
@@ -163,7 +155,7 @@ impl BoxesModel {
         let most = found.iter().map(|boxes| boxes.scores.len()).max().unwrap_or(0);
         let mut outcome = Outcome::default();
         let mut put = |index, row: &[i64], data: &dyn Fn() -> Data| {
-            push(entry, &self.signature, &mut outcome, index, (rows, row), || Ok(data()))
+            push(entry, &self.signature, &mut outcome, index, (rows, row), data)
         };
         let boxes = most as i64;
         put(0, &[boxes, 4], &|| {
@@ -203,19 +195,4 @@ pub(crate) fn labels_of(spec: Option<&OutputSpec>, classes: impl Iterator<Item =
         }
     }
     Data::Bytes(raw.into())
-}
-
-impl Model for BoxesModel {
-    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, _control: &RunControl) -> Marks {
-        let inputs_ready = now_ns();
-        for entry in batch.requests.iter_mut().filter(|entry| entry.result.is_none()) {
-            entry.result = Some(self.answer(entry));
-        }
-        let end = now_ns();
-        Marks { inputs_ready, inference_end: end, outputs_ready: end }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        capabilities()
-    }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Result, Shape};
 use vision::parameters::{self, ImageSettings, Parameters};
-use vision::picture::{Datatype, Layout, Picture, PictureLimits, PicturePlan, Placement, decode};
+use vision::picture::{Layout, Picture, PictureLimits, PicturePlan, Placement, decode};
 
 /// Backend `image`.
 pub const IMAGE: VisionBackend = VisionBackend { name: "image", io, load };
@@ -52,11 +52,7 @@ impl Settings {
     }
 
     fn datatype(&self) -> DataType {
-        match self.plan.output().datatype {
-            Datatype::Fp32 => DataType::Fp32,
-            Datatype::Fp16 => DataType::Fp16,
-            Datatype::Uint8 => DataType::Uint8,
-        }
+        self.plan.output().datatype.in_protocol()
     }
 }
 
@@ -75,10 +71,9 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
     let settings = Settings::read(config)?;
     check_count("input", config.input.len(), &["the files"])?;
     check_count("output", config.output.len(), &["the tensor", "the placement"])?;
-    let row = settings.plan.fixed_shape().map_or([-1; 3], |dims| dims.map(|dim| dim as i64));
     let channels = settings.plan.output().colour.channels() as i64;
     let row = match (settings.plan.fixed_shape(), settings.plan.output().layout) {
-        (Some(_), _) => row,
+        (Some(dims), _) => dims.map(|dim| dim as i64),
         (None, Layout::Nchw) => [channels, -1, -1],
         (None, Layout::Nhwc) => [-1, -1, channels],
     };
@@ -133,7 +128,7 @@ impl ImageModel {
         helpers::each("nereid-image", self.settings.threads, items, control, work);
     }
 
-    /// The row's dims, which are those of every row.
+    /// Dims of each row. Pictures whose sizes decide them are decoded first.
     fn row_shape(&self, sources: &mut [PictureSource], control: &RunControl) -> Result<[usize; 3]> {
         if let Some(shape) = self.settings.plan.fixed_shape() {
             return Ok(shape);
@@ -193,7 +188,7 @@ impl ImageModel {
         let mut outcome = Outcome::default();
         let dims: Shape = row.iter().map(|&dim| dim as i64).collect();
         let mut put = |index, row: &[i64], data: &dyn Fn() -> Data| {
-            push(entry, &self.signature, &mut outcome, index, (rows, row), || Ok(data()))
+            push(entry, &self.signature, &mut outcome, index, (rows, row), data)
         };
         let tensor = Data::Bytes(frozen(slab, charge));
         put(TENSOR, &dims, &|| tensor.clone())?;

@@ -2,9 +2,11 @@
 
 use crate::VisionBackend;
 use crate::boxes::labels_of;
-use crate::model::{bytes_of, capabilities, check_count, input_names, output_names, parameter, push, tensors, values};
+use crate::model::{
+    AnswerEach, Each, bytes_of, check_count, input_names, output_names, parameter, push, tensors, values,
+};
 use crate::parameters::texts;
-use backend::{Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, Outcome, RunControl, now_ns};
+use backend::{BatchEntry, Model, ModelIo, Outcome};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
@@ -44,10 +46,10 @@ fn io(config: &ModelConfig) -> Result<ModelIo> {
 
 fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
     let (activation, top_k) = read(config)?;
-    Ok(Arc::new(LabelsModel { signature, activation, top_k }))
+    Ok(Arc::new(Each(LabelsModel { signature, activation, top_k })))
 }
 
-impl LabelsModel {
+impl AnswerEach for LabelsModel {
     fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
         let count = match parameter(entry, "top_k")? {
             None => self.top_k,
@@ -63,27 +65,12 @@ impl LabelsModel {
         let most = found.first().map_or(0, |top| top.classes.len()) as i64;
         let mut outcome = Outcome::default();
         let mut put = |index, data: &dyn Fn() -> tensor::Data| {
-            push(entry, &self.signature, &mut outcome, index, (rows, &[most]), || Ok(data()))
+            push(entry, &self.signature, &mut outcome, index, (rows, &[most]), data)
         };
         let classes = || found.iter().flat_map(|top| top.classes.iter().map(|&class| class as i32));
         put(0, &|| bytes_of(classes().map(i32::to_le_bytes)))?;
         put(1, &|| bytes_of(found.iter().flat_map(|top| top.scores.iter().map(|score| score.to_le_bytes()))))?;
         put(2, &|| labels_of(self.signature.outputs.get(2), classes()))?;
         Ok(outcome)
-    }
-}
-
-impl Model for LabelsModel {
-    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, _control: &RunControl) -> Marks {
-        let inputs_ready = now_ns();
-        for entry in batch.requests.iter_mut().filter(|entry| entry.result.is_none()) {
-            entry.result = Some(self.answer(entry));
-        }
-        let end = now_ns();
-        Marks { inputs_ready, inference_end: end, outputs_ready: end }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        capabilities()
     }
 }

@@ -1,11 +1,10 @@
 //! Parts that the three backends share: tensors of configurations, rows of requests, outputs.
 
 use backend::gather::input_of;
-use backend::{BatchEntry, Capabilities, Outcome, TensorIo, scatter};
+use backend::{Batch, BatchEntry, Capabilities, Marks, Model, Outcome, RunControl, TensorIo, now_ns, scatter};
 use bytes::Bytes;
 use protocol::pb::inference::ModelConfig;
 use protocol::{Parameter, Signature};
-use std::borrow::Cow;
 use tensor::{Data, DataType, Error, Result, Shape, ShapeDisplay};
 
 /// Inputs or outputs as the configuration names them, with the datatype and shape that the backend gives them. If it
@@ -47,11 +46,33 @@ pub(crate) fn capabilities() -> Capabilities {
     Capabilities { instances_are_permits: true, cores, ..Capabilities::default() }
 }
 
-/// A numeric input of a request: its full shape, and its values. Contents in shared memory are copied, since clients
-/// can change them.
+/// A model whose requests have nothing to share: a batch answers one after the other.
+pub(crate) trait AnswerEach: Send + Sync {
+    fn answer(&self, entry: &BatchEntry) -> Result<Outcome>;
+}
+
+pub(crate) struct Each<M>(pub M);
+
+impl<M: AnswerEach> Model for Each<M> {
+    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, _control: &RunControl) -> Marks {
+        let inputs_ready = now_ns();
+        for entry in batch.requests.iter_mut().filter(|entry| entry.result.is_none()) {
+            entry.result = Some(self.0.answer(entry));
+        }
+        let end = now_ns();
+        Marks { inputs_ready, inference_end: end, outputs_ready: end }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+}
+
+/// A numeric input of a request: its full shape, and its values, which are copied: bytes need not be aligned, and
+/// clients can change shared memory.
 pub(crate) struct Values<'a> {
     pub(crate) shape: &'a [i64],
-    pub(crate) numbers: Cow<'a, [f32]>,
+    numbers: Vec<f32>,
 }
 
 impl Values<'_> {
@@ -75,7 +96,7 @@ impl Values<'_> {
 pub(crate) fn values(entry: &BatchEntry, index: u16) -> Result<Option<Values<'_>>> {
     let Some(input) = input_of(entry, index) else { return Ok(None) };
     let bytes = input.data.to_bytes()?;
-    let numbers: Vec<f32> = match input.datatype {
+    let numbers = match input.datatype {
         Some(DataType::Fp32) => numbers(&bytes, f32::from_le_bytes),
         Some(DataType::Int32) => numbers(&bytes, |bytes| i32::from_le_bytes(bytes) as f32),
         Some(DataType::Int64) => numbers(&bytes, |bytes| i64::from_le_bytes(bytes) as f32),
@@ -83,7 +104,7 @@ pub(crate) fn values(entry: &BatchEntry, index: u16) -> Result<Option<Values<'_>
             return Err(Error::invalid(format!("input '{}' must be FP32, INT32 or INT64", input.name)));
         }
     };
-    Ok(Some(Values { shape: &input.shape, numbers: numbers.into() }))
+    Ok(Some(Values { shape: &input.shape, numbers }))
 }
 
 fn numbers<const N: usize>(bytes: &Bytes, read: impl Fn([u8; N]) -> f32) -> Vec<f32> {
@@ -98,7 +119,7 @@ pub(crate) fn push(
     outcome: &mut Outcome,
     index: u16,
     (rows, row): (usize, &[i64]),
-    data: impl FnOnce() -> Result<Data>,
+    data: impl FnOnce() -> Data,
 ) -> Result<()> {
     let Some(&wanted) = entry.checked.outputs.iter().find(|(output, _)| *output == index) else { return Ok(()) };
     let Some(spec) = signature.outputs.get(usize::from(index)) else { return Ok(()) };
@@ -112,7 +133,7 @@ pub(crate) fn push(
     }
     let lead = (!is_single).then_some(rows as i64);
     let shape: Shape = lead.into_iter().chain(row.iter().copied()).collect();
-    outcome.outputs.push(scatter::output(entry, spec, wanted, shape, data()?)?);
+    outcome.outputs.push(scatter::output(entry, spec, wanted, shape, data())?);
     Ok(())
 }
 

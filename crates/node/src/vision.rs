@@ -10,7 +10,7 @@ use napi_derive::napi;
 use tensor::{Error, ShapeDisplay};
 use vision::boxes::{Placement, RowOutput};
 use vision::parameters::{self, ImageSettings, Parameters};
-use vision::picture::{Colour, Datatype, Picture, decode};
+use vision::picture::{Colour, Picture, decode};
 
 /// A picture of 8 bits per channel, in rows from the top.
 #[napi(object)]
@@ -117,14 +117,9 @@ pub fn picture_tensor(
             (plan.run(&picture, &mut to), None)
         };
         let placement = placement.map_err(|e| of_model(&e))?;
-        let datatype = match output.datatype {
-            Datatype::Fp32 => "FP32",
-            Datatype::Fp16 => "FP16",
-            Datatype::Uint8 => "UINT8",
-        };
         Ok(NativePictureTensor {
             data,
-            datatype: datatype.to_owned(),
+            datatype: output.datatype.in_protocol().name().to_owned(),
             shape: shape.iter().map(|&dim| dim as u32).collect(),
             placement: NativePlacement {
                 scale_x: placement.scale_x.into(),
@@ -148,8 +143,7 @@ pub fn decode_boxes(
 ) -> Result<NativeBoxes> {
     run(&parameters::BOXES, || {
         let (decoder, settings) = read("boxes.decode", &settings, &parameters::BOXES, parameters::boxes)?;
-        let ranks = decoder.layout.outputs().iter().map(|(_, shape)| shape.split(',').count());
-        let ranks = ranks.chain(std::iter::repeat(0));
+        let ranks = decoder.layout.ranks().chain(std::iter::repeat(0));
         let rows: Vec<_> =
             outputs.iter().zip(ranks).map(|(output, rank)| row_of(output, rank, row)).collect::<Fallible<_>>()?;
         let placement = match placement {
@@ -161,11 +155,7 @@ pub fn decode_boxes(
                 width: p.width as f32,
                 height: p.height as f32,
             },
-            // Without a picture, pixels are those of the network's input.
-            None => {
-                let [width, height] = decoder.input.unwrap_or([f32::MAX; 2]);
-                Placement::identity(width, height)
-            }
+            None => decoder.unplaced(),
         };
         let found = decoder.decode(&rows, &placement, &settings)?;
         let classes: Vec<_> = found.classes.iter().map(|&class| class as i32).collect();

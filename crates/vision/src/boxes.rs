@@ -55,6 +55,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// The placement of outputs without a picture: pixels are those of the network's input.
+    pub fn unplaced(&self) -> Placement {
+        let [width, height] = self.input.unwrap_or([f32::MAX; 2]);
+        Placement::identity(width, height)
+    }
+
     /// The boxes of one picture.
     ///
     /// # Errors

@@ -76,6 +76,11 @@ impl Layout {
         LAYOUTS[self as usize].2
     }
 
+    /// Number of dims of each output.
+    pub fn ranks(self) -> impl Iterator<Item = usize> {
+        self.outputs().iter().map(|(_, shape)| shape.split(',').count())
+    }
+
     /// Usual settings: those of the prediction commands and examples of the frameworks that the layouts come from.
     pub fn settings(self) -> Settings {
         let (score_threshold, iou_threshold, boxes_max, suppression) = match self {

@@ -30,9 +30,6 @@ pub const IMAGE: [&str; 17] = [
     "side_max",
 ];
 
-/// Most pixels of a picture, unless a parameter says otherwise: 8192 × 8192.
-const PICTURE_PIXELS_MAX: u64 = 1 << 26;
-
 /// Plan and limits.
 #[derive(Debug)]
 pub struct ImageSettings {
@@ -42,17 +39,18 @@ pub struct ImageSettings {
     pub limits: PictureLimits,
 }
 
-/// PictureLimits and channels of a decoded picture.
+/// Limits of a picture, and its channels.
 ///
 /// # Errors
 /// INVALID_ARG with the parameter, what was expected and found.
 pub fn picture(parameters: &Parameters<'_>) -> Result<(PictureLimits, Colour)> {
     let colours = [("rgb", Colour::Rgb), ("bgr", Colour::Bgr), ("grey", Colour::Grey), ("gray", Colour::Grey)];
-    let pixels_max = parameters.number("pixels_max")?.unwrap_or(PICTURE_PIXELS_MAX);
+    let usual = PictureLimits::default();
+    let pixels_max = parameters.number("pixels_max")?.unwrap_or(usual.pixels_max);
     if !(1..=PIXELS_MAX).contains(&pixels_max) {
         return Err(Error::invalid(format!("parameter 'pixels_max': expected 1 to {PIXELS_MAX}, got {pixels_max}")));
     }
-    let mut limits = PictureLimits { pixels_max, ..PictureLimits::default() };
+    let mut limits = PictureLimits { pixels_max, ..usual };
     if let Some(side_max) = parameters.number("side_max")? {
         limits.side_max = side_max;
     }

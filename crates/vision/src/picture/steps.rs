@@ -82,6 +82,15 @@ pub enum Datatype {
 }
 
 impl Datatype {
+    /// The same datatype in requests and responses.
+    pub fn in_protocol(self) -> tensor::DataType {
+        match self {
+            Self::Fp32 => tensor::DataType::Fp32,
+            Self::Fp16 => tensor::DataType::Fp16,
+            Self::Uint8 => tensor::DataType::Uint8,
+        }
+    }
+
     /// Bytes per element.
     pub fn byte_size(self) -> usize {
         match self {
