@@ -1,8 +1,4 @@
-//! Outputs of a classification network to the classes with the greatest scores, and names of classes.
-
-mod names;
-
-pub use names::{NAME_BYTES_MAX, NAMES_BYTES_MAX, NAMES_MAX, Names};
+//! Outputs of a classification network to the classes with the greatest scores.
 
 use std::cmp::Ordering;
 
