@@ -1,0 +1,5 @@
+//! Chat and completions: forms of requests and responses, templates, calls of tools, and how a model takes and gives
+//! them. Pure: no threads, no I/O.
+
+pub mod template;
+pub mod tools;
