@@ -1,17 +1,17 @@
 //! Reads one call byte by byte: an object with a name and arguments, of which only places in the text are kept.
 
+use super::held::HeldText;
 use super::json::{Json, Place, is_space};
-use super::source::Source;
 
 /// A call of which a part was read.
 #[derive(Debug)]
 pub struct JsonCall {
-    step: Step,
+    state: CallState,
     /// The key or value at hand.
     json: Json,
     /// Where the key or value at hand begins.
     from: usize,
-    key: Key,
+    member: Member,
     /// Whether the arguments stand alone behind the name, instead of in an object with it.
     is_bare: bool,
     name: Option<String>,
@@ -25,7 +25,7 @@ struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum CallState {
     FirstKey,
     Key,
     InKey,
@@ -37,7 +37,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Key {
+enum Member {
     Name,
     Arguments,
     Other,
@@ -47,10 +47,10 @@ impl JsonCall {
     /// Continues behind the `{` of an object.
     pub fn object() -> Self {
         Self {
-            step: Step::FirstKey,
+            state: CallState::FirstKey,
             json: Json::new(),
             from: 0,
-            key: Key::Other,
+            member: Member::Other,
             is_bare: false,
             name: None,
             arguments: None,
@@ -59,7 +59,7 @@ impl JsonCall {
 
     /// Continues behind a name, where an object of arguments begins.
     pub fn bare(name: String) -> Self {
-        Self { step: Step::Value, key: Key::Arguments, is_bare: true, name: Some(name), ..Self::object() }
+        Self { state: CallState::Value, member: Member::Arguments, is_bare: true, name: Some(name), ..Self::object() }
     }
 
     /// Whether the arguments stand alone behind the name.
@@ -78,64 +78,61 @@ impl JsonCall {
     }
 
     /// Takes the byte at the place `at`; whether it is the last of the call, or `None` if this is no call.
-    pub fn push(&mut self, byte: u8, at: usize, source: &Source) -> Option<bool> {
-        match self.step {
-            Step::InKey => {
+    pub fn push(&mut self, byte: u8, at: usize, held: &HeldText) -> Option<bool> {
+        match self.state {
+            CallState::InKey => {
                 if self.json.push(byte)? == Place::Last {
-                    self.key = self.key_of(&text_of(source.slice(self.from, at + 1))?)?;
-                    self.step = Step::Colon;
+                    self.member = self.member_of(&text_of(held.slice(self.from, at + 1))?)?;
+                    self.state = CallState::Colon;
                 }
             }
-            Step::InValue => match self.json.push(byte)? {
+            CallState::InValue => match self.json.push(byte)? {
                 Place::Inside => {}
-                Place::Last => return self.end_value(at + 1, source),
+                Place::Last => return self.end_value(at + 1, held),
                 Place::Behind => {
-                    self.end_value(at, source)?;
-                    return self.push(byte, at, source);
+                    self.end_value(at, held)?;
+                    return self.push(byte, at, held);
                 }
             },
             _ if is_space(byte) => {}
-            Step::FirstKey | Step::Key if byte == b'"' => self.begin(byte, at, Step::InKey)?,
-            Step::Colon if byte == b':' => self.step = Step::Value,
-            Step::Value if !self.is_bare || byte == b'{' => {
-                if matches!(self.key, Key::Arguments) {
+            CallState::FirstKey | CallState::Key if byte == b'"' => self.begin(byte, at, CallState::InKey)?,
+            CallState::Colon if byte == b':' => self.state = CallState::Value,
+            CallState::Value if !self.is_bare || byte == b'{' => {
+                if matches!(self.member, Member::Arguments) {
                     self.arguments = Some(Arguments { from: at, to: None });
                 }
-                self.begin(byte, at, Step::InValue)?;
+                self.begin(byte, at, CallState::InValue)?;
             }
-            Step::Next if byte == b',' => self.step = Step::Key,
-            Step::Next if byte == b'}' => return self.name().map(|_| true),
+            CallState::Next if byte == b',' => self.state = CallState::Key,
+            CallState::Next if byte == b'}' => return self.name().map(|_| true),
             _ => return None,
         }
         Some(false)
     }
 
-    fn begin(&mut self, byte: u8, at: usize, step: Step) -> Option<()> {
+    fn begin(&mut self, byte: u8, at: usize, state: CallState) -> Option<()> {
         self.json = Json::new();
         self.json.push(byte)?;
         self.from = at;
-        self.step = step;
+        self.state = state;
         Some(())
     }
 
     /// The meaning of a key; `None` if it comes twice, because the first may have been sent.
-    fn key_of(&self, key: &str) -> Option<Key> {
+    fn member_of(&self, key: &str) -> Option<Member> {
         match key {
-            "name" => self.name.is_none().then_some(Key::Name),
-            "arguments" | "parameters" => self.arguments.is_none().then_some(Key::Arguments),
-            _ => Some(Key::Other),
+            "name" => self.name.is_none().then_some(Member::Name),
+            "arguments" | "parameters" => self.arguments.is_none().then_some(Member::Arguments),
+            _ => Some(Member::Other),
         }
     }
 
-    fn end_value(&mut self, to: usize, source: &Source) -> Option<bool> {
-        self.step = Step::Next;
-        match self.key {
-            Key::Name => self.name = Some(text_of(source.slice(self.from, to))?).filter(|name| !name.is_empty()),
-            Key::Arguments => self.arguments = Some(Arguments { from: self.from, to: Some(to) }),
-            Key::Other => {}
-        }
-        if matches!(self.key, Key::Name) {
-            self.name.as_ref()?;
+    fn end_value(&mut self, to: usize, held: &HeldText) -> Option<bool> {
+        self.state = CallState::Next;
+        match self.member {
+            Member::Name => self.name = Some(text_of(held.slice(self.from, to)).filter(|name| !name.is_empty())?),
+            Member::Arguments => self.arguments = Some(Arguments { from: self.from, to: Some(to) }),
+            Member::Other => {}
         }
         Some(self.is_bare)
     }

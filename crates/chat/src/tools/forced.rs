@@ -1,7 +1,8 @@
 //! Calls that a request demands with `tool_choice`: the model is held to a JSON schema, and its whole text is calls.
 
 use super::machine::{Body, Format, Machine};
-use super::{Parsed, Piece, Reader, ToolStream};
+use super::parsed::{Parsed, Piece};
+use super::stream::ToolStream;
 use serde_json::{Map, Value, json};
 use tensor::{Error, Result};
 
@@ -15,7 +16,15 @@ pub struct Forced {
     pub function: Option<String>,
 }
 
-const CALLS: Format = Format { marker: "", is_anywhere: false, bare: Some(b'['), body: Body::Array, closing: "" };
+const CALLS: Format = Format {
+    name: "required",
+    reads: r#"[{"name": …, "parameters": …}]"#,
+    marker: "",
+    is_anywhere: false,
+    bare: Some(b'['),
+    body: Body::Array,
+    closing: "",
+};
 
 /// Reads `tool_choice` of a request beside its `tools`; `None` if the model is free not to call (`none`, `auto` or
 /// null).
@@ -117,7 +126,7 @@ impl Forced {
     /// Divides a text that arrives in pieces. `bytes_max`: longest call of an array in bytes.
     pub fn stream(&self, bytes_max: usize) -> ToolStream {
         match &self.function {
-            Some(name) => ToolStream(Reader::Arguments(Some(name.clone()))),
+            Some(name) => ToolStream::arguments_of(name.clone()),
             None => ToolStream::marked(&CALLS, bytes_max),
         }
     }

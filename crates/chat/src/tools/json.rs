@@ -17,14 +17,14 @@ pub enum Place {
 /// A value of which a part was read.
 #[derive(Debug, Clone)]
 pub struct Json {
-    state: State,
+    state: JsonState,
     depth: u32,
     /// A bit per open container, the innermost lowest: set for an object.
     objects: u128,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum JsonState {
     Value,
     FirstElement,
     FirstKey,
@@ -59,12 +59,12 @@ pub fn is_space(byte: u8) -> bool {
 impl Json {
     /// Expects the beginning of a value.
     pub fn new() -> Self {
-        Self { state: State::Value, depth: 0, objects: 0 }
+        Self { state: JsonState::Value, depth: 0, objects: 0 }
     }
 
     /// Takes the next byte; `None` if no JSON value continues like this, or one that is nested too deep.
     pub fn push(&mut self, byte: u8) -> Option<Place> {
-        use State::*;
+        use JsonState::*;
         self.state = match self.state {
             Text(is_key) => match byte {
                 b'"' if is_key => Colon,
@@ -107,7 +107,7 @@ impl Json {
         Some(Place::Inside)
     }
 
-    fn begin(&mut self, byte: u8) -> Option<State> {
+    fn begin(&mut self, byte: u8) -> Option<JsonState> {
         Some(match byte {
             b'{' | b'[' => {
                 if self.depth == DEPTH_MAX {
@@ -116,21 +116,21 @@ impl Json {
                 let is_object = byte == b'{';
                 self.depth += 1;
                 self.objects = self.objects << 1 | u128::from(is_object);
-                if is_object { State::FirstKey } else { State::FirstElement }
+                if is_object { JsonState::FirstKey } else { JsonState::FirstElement }
             }
-            b'"' => State::Text(false),
-            b't' => State::Literal(b"rue"),
-            b'f' => State::Literal(b"alse"),
-            b'n' => State::Literal(b"ull"),
-            b'-' => State::Minus,
-            b'0' => State::Zero,
-            b'1'..=b'9' => State::Integer,
+            b'"' => JsonState::Text(false),
+            b't' => JsonState::Literal(b"rue"),
+            b'f' => JsonState::Literal(b"alse"),
+            b'n' => JsonState::Literal(b"ull"),
+            b'-' => JsonState::Minus,
+            b'0' => JsonState::Zero,
+            b'1'..=b'9' => JsonState::Integer,
             _ => return None,
         })
     }
 
     fn number(&mut self, byte: u8) -> Option<Place> {
-        use State::*;
+        use JsonState::*;
         self.state = match (self.state, byte) {
             (Minus, b'0') => Zero,
             (Minus, b'1'..=b'9') | (Integer, b'0'..=b'9') => Integer,
@@ -157,7 +157,7 @@ impl Json {
     }
 
     fn end_value(&mut self) -> Place {
-        self.state = State::Next;
+        self.state = JsonState::Next;
         if self.depth == 0 { Place::Last } else { Place::Inside }
     }
 }

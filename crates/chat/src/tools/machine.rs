@@ -6,14 +6,18 @@
 //! showed it, or from the first byte of a marker that did not go on.
 
 use super::call::JsonCall;
+use super::held::HeldText;
 use super::json::is_space;
+use super::parsed::{Parsed, Piece};
 use super::python::PythonCall;
-use super::source::Source;
-use super::{Parsed, Piece, ToolCall};
 
 /// How a format marks calls.
 #[derive(Debug)]
 pub struct Format {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Form of the calls, for help texts.
+    pub reads: &'static str,
     /// Text before a call or a list of calls; empty if there is none. Its first byte occurs in it once.
     pub marker: &'static str,
     /// Whether the marker may follow content.
@@ -43,7 +47,7 @@ pub enum Body {
 const ARGUMENTS_MARKER: &str = "[ARGS]";
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum TextState {
     /// White space, at the beginning or after a call; then that many bytes of the marker.
     Lead(usize),
     /// Content; then that many bytes of the marker.
@@ -65,7 +69,7 @@ enum State {
 }
 
 #[derive(Debug)]
-enum Call {
+enum CallReader {
     Json(JsonCall),
     Python(PythonCall),
 }
@@ -77,10 +81,10 @@ pub struct Machine {
     /// Whether a call is given when it is complete, instead of as it comes.
     is_whole: bool,
     bytes_max: usize,
-    source: Source,
-    state: State,
-    /// The call at hand, in `State::Call`.
-    call: Call,
+    held: HeldText,
+    state: TextState,
+    /// The call at hand, in `TextState::Call`.
+    call: CallReader,
     /// Whether the call at hand was given, in part.
     is_begun: bool,
     /// Place of the byte that is looked at next.
@@ -102,9 +106,9 @@ impl Machine {
             format,
             is_whole,
             bytes_max,
-            source: Source::default(),
-            state: State::Lead(0),
-            call: Call::Json(JsonCall::object()),
+            held: HeldText::default(),
+            state: TextState::Lead(0),
+            call: CallReader::Json(JsonCall::object()),
             is_begun: false,
             at: 0,
             given: 0,
@@ -130,72 +134,72 @@ impl Machine {
 
     /// Adds a piece of the text. Returns what became known by it.
     pub fn push(&mut self, text: &str) -> Vec<Piece> {
-        self.source.push(text);
-        while self.at < self.source.end() {
-            let byte = self.source.byte(self.at);
-            let may_be_call = !matches!(self.state, State::Content(_) | State::Pass | State::Drop);
+        self.held.push(text);
+        while self.at < self.held.end() {
+            let byte = self.held.byte(self.at);
+            let may_be_call = !matches!(self.state, TextState::Content(_) | TextState::Pass | TextState::Drop);
             let is_character = !(0x80..0xC0).contains(&byte);
             if may_be_call && is_character && self.at - self.since >= self.bytes_max {
                 self.is_exceeded = true;
                 self.give_call(false);
-                self.state = State::Pass;
+                self.state = TextState::Pass;
             }
             self.step(byte);
         }
         match self.state {
-            State::Content(seen) => self.give_content(self.at - seen),
-            State::Pass => self.give_content(self.at),
-            State::Drop => self.given = self.at,
-            State::Call => self.give_call(false),
+            TextState::Content(seen) => self.give_content(self.at - seen),
+            TextState::Pass => self.give_content(self.at),
+            TextState::Drop => self.given = self.at,
+            TextState::Call => self.give_call(false),
             _ => {}
         }
-        self.source.forget(self.given);
+        self.held.forget(self.given);
         std::mem::take(&mut self.pieces)
     }
 
     /// The text is over. Returns what was held back.
     pub fn end(&mut self) -> Vec<Piece> {
         let is_dropped = match self.state {
-            State::Lead(0) | State::After(0) => self.calls > 0,
-            State::Call => self.is_begun,
+            TextState::Lead(0) | TextState::After(0) => self.calls > 0,
+            TextState::Call => self.is_begun,
             _ => false,
         };
         if !is_dropped {
             self.give_content(self.at);
         }
         self.given = self.at;
-        self.source.forget(self.given);
-        self.state = State::Pass;
+        self.held.forget(self.given);
+        self.state = TextState::Pass;
         std::mem::take(&mut self.pieces)
     }
 
     /// Takes the byte at `at`, or leaves it to a state that takes it.
     fn step(&mut self, byte: u8) {
         match self.state {
-            State::Lead(seen) => self.lead(byte, seen),
-            State::Content(seen) => self.content(byte, seen),
-            State::Open => self.open(byte),
-            State::Item => self.item(byte),
-            State::Name(from, seen) => self.name(byte, from, seen),
-            State::Call => self.call(byte),
-            State::After(seen) => self.after(byte, seen),
-            State::Pass | State::Drop => self.at += 1,
+            TextState::Lead(seen) => self.lead(byte, seen),
+            TextState::Content(seen) => self.content(byte, seen),
+            TextState::Open => self.open(byte),
+            TextState::Item => self.item(byte),
+            TextState::Name(from, seen) => self.name(byte, from, seen),
+            TextState::Call => self.call(byte),
+            TextState::After(seen) => self.after(byte, seen),
+            TextState::Pass | TextState::Drop => self.at += 1,
         }
     }
 
-    fn advance(&mut self, state: State) {
+    fn advance(&mut self, state: TextState) {
         self.at += 1;
         self.state = state;
     }
 
-    fn begin(&mut self, call: Call) {
+    fn begin(&mut self, call: CallReader) {
         self.call = call;
-        self.state = State::Call;
+        self.state = TextState::Call;
     }
 
-    /// What was held back is no call, and neither is what is given of it complete. Goes on at `to`.
+    /// Makes content of what was held back, and goes on at `to`.
     fn fail(&mut self, to: usize) {
-        self.state = if self.format.is_anywhere { State::Content(0) } else { State::Pass };
+        self.state = if self.format.is_anywhere { TextState::Content(0) } else { TextState::Pass };
         self.is_begun = false;
         self.at = to;
         self.since = to;
@@ -209,12 +213,12 @@ impl Machine {
             self.at += 1;
         } else if marker.get(seen) == Some(&byte) {
             let is_all = seen + 1 == marker.len();
-            self.advance(if is_all { State::Open } else { State::Lead(seen + 1) });
+            self.advance(if is_all { TextState::Open } else { TextState::Lead(seen + 1) });
         } else if seen == 1 && bare == marker.first().copied() {
             // The `[` was no marker, but begins a list.
-            self.state = State::Item;
+            self.state = TextState::Item;
         } else if seen == 0 && bare == Some(byte) {
-            self.state = State::Open;
+            self.state = TextState::Open;
         } else {
             self.fail(self.at - seen);
         }
@@ -226,13 +230,13 @@ impl Machine {
             if seen == 0 {
                 self.at += 1;
             }
-            self.state = State::Content(0);
+            self.state = TextState::Content(0);
         } else if seen + 1 < marker.len() {
-            self.advance(State::Content(seen + 1));
+            self.advance(TextState::Content(seen + 1));
         } else {
             self.since = self.at - seen;
             self.give_content(self.since);
-            self.advance(State::Open);
+            self.advance(TextState::Open);
         }
     }
 
@@ -241,10 +245,10 @@ impl Machine {
             _ if is_space(byte) => self.at += 1,
             (Body::Objects | Body::Element, b'{') => {
                 self.at += 1;
-                self.begin(Call::Json(JsonCall::object()));
+                self.begin(CallReader::Json(JsonCall::object()));
             }
-            (Body::Array | Body::Python, b'[') => self.advance(State::Item),
-            (Body::Array, _) if is_of_name(byte) => self.state = State::Name(self.at, 0),
+            (Body::Array | Body::Python, b'[') => self.advance(TextState::Item),
+            (Body::Array, _) if is_of_name(byte) => self.state = TextState::Name(self.at, 0),
             _ => self.fail(self.at),
         }
     }
@@ -254,29 +258,29 @@ impl Machine {
             _ if is_space(byte) => self.at += 1,
             (Body::Array, b'{') => {
                 self.at += 1;
-                self.begin(Call::Json(JsonCall::object()));
+                self.begin(CallReader::Json(JsonCall::object()));
             }
-            (Body::Python, _) if is_of_name(byte) => self.state = State::Name(self.at, 0),
+            (Body::Python, _) if is_of_name(byte) => self.state = TextState::Name(self.at, 0),
             // The `[` before it may begin a marker.
-            (Body::Array, _) if self.source.byte(self.at - 1) == b'[' => self.fail(self.at - 1),
+            (Body::Array, _) if self.held.byte(self.at - 1) == b'[' => self.fail(self.at - 1),
             _ => self.fail(self.at),
         }
     }
 
     fn name(&mut self, byte: u8, from: usize, seen: usize) {
-        let name = |to| self.source.slice(from, to).to_owned();
+        let name = |to| self.held.slice(from, to).to_owned();
         let is_python = self.format.body == Body::Python;
         if seen == 0 && is_of_name(byte) {
             self.at += 1;
         } else if is_python && byte == b'(' {
-            let call = Call::Python(PythonCall::new(name(self.at)));
+            let call = CallReader::Python(PythonCall::new(name(self.at)));
             self.at += 1;
             self.begin(call);
         } else if !is_python && byte == b'{' && (seen == 0 || seen == ARGUMENTS_MARKER.len()) {
-            let call = Call::Json(JsonCall::bare(name(self.at - seen)));
+            let call = CallReader::Json(JsonCall::bare(name(self.at - seen)));
             self.begin(call);
         } else if !is_python && ARGUMENTS_MARKER.as_bytes().get(seen) == Some(&byte) {
-            self.advance(State::Name(from, seen + 1));
+            self.advance(TextState::Name(from, seen + 1));
         } else {
             self.fail(self.at - seen);
         }
@@ -284,8 +288,8 @@ impl Machine {
 
     fn call(&mut self, byte: u8) {
         let is_last = match &mut self.call {
-            Call::Json(call) => call.push(byte, self.at, &self.source),
-            Call::Python(call) => call.push(byte),
+            CallReader::Json(call) => call.push(byte, self.at, &self.held),
+            CallReader::Python(call) => call.push(byte),
         };
         match is_last {
             None => {
@@ -299,8 +303,8 @@ impl Machine {
                 self.is_begun = false;
                 self.given = self.at;
                 self.since = self.at;
-                let is_bare = matches!(&self.call, Call::Json(call) if call.is_bare());
-                self.state = if is_bare { State::Lead(0) } else { State::After(0) };
+                let is_bare = matches!(&self.call, CallReader::Json(call) if call.is_bare());
+                self.state = if is_bare { TextState::Lead(0) } else { TextState::After(0) };
             }
         }
     }
@@ -310,18 +314,18 @@ impl Machine {
         match (self.format.body, byte) {
             _ if seen == 0 && is_space(byte) => self.at += 1,
             (Body::Objects, b';') if seen == 0 => self.at += 1,
-            (Body::Objects, b'{') if seen == 0 => self.state = State::Open,
-            (Body::Array | Body::Python, b',') => self.advance(State::Item),
-            (Body::Array | Body::Python, b']') => self.close(State::Lead(0)),
+            (Body::Objects, b'{') if seen == 0 => self.state = TextState::Open,
+            (Body::Array | Body::Python, b',') => self.advance(TextState::Item),
+            (Body::Array | Body::Python, b']') => self.close(TextState::Lead(0)),
             _ if closing.get(seen) != Some(&byte) => self.fail(self.at - seen),
-            _ if seen + 1 < closing.len() => self.advance(State::After(seen + 1)),
-            (Body::Objects, _) => self.close(State::Drop),
-            _ => self.close(State::Lead(0)),
+            _ if seen + 1 < closing.len() => self.advance(TextState::After(seen + 1)),
+            (Body::Objects, _) => self.close(TextState::Drop),
+            _ => self.close(TextState::Lead(0)),
         }
     }
 
     /// Drops what was held back since a call, up to this byte.
-    fn close(&mut self, state: State) {
+    fn close(&mut self, state: TextState) {
         self.advance(state);
         self.given = self.at;
         self.since = self.at;
@@ -329,19 +333,19 @@ impl Machine {
 
     fn give_content(&mut self, to: usize) {
         if self.given < to {
-            self.pieces.push(Piece::Content(self.source.slice(self.given, to).to_owned()));
+            self.pieces.push(Piece::Content(self.held.slice(self.given, to).to_owned()));
             self.given = to;
         }
     }
 
     /// Gives what is known of the call at hand, if it is one.
     fn give_call(&mut self, is_complete: bool) {
-        if !matches!(self.state, State::Call) || (self.is_whole && !is_complete) {
+        if !matches!(self.state, TextState::Call) || (self.is_whole && !is_complete) {
             return;
         }
         let name = match &self.call {
-            Call::Json(call) => call.name(),
-            Call::Python(call) => call.name(),
+            CallReader::Json(call) => call.name(),
+            CallReader::Python(call) => call.name(),
         };
         let Some(name) = name else { return };
         if !self.is_begun {
@@ -350,13 +354,13 @@ impl Machine {
             self.calls += 1;
         }
         let arguments = match &mut self.call {
-            Call::Json(call) => {
+            CallReader::Json(call) => {
                 let Some((from, to)) = call.arguments(self.at) else { return };
                 let from = from.max(self.given).min(to);
                 self.given = to;
-                self.source.slice(from, to).to_owned()
+                self.held.slice(from, to).to_owned()
             }
-            Call::Python(call) => {
+            CallReader::Python(call) => {
                 self.given = self.at;
                 call.take()
             }
@@ -364,21 +368,6 @@ impl Machine {
         if !arguments.is_empty() {
             self.pieces.push(Piece::Arguments(self.calls - 1, arguments));
         }
-    }
-}
-
-impl Parsed {
-    /// Joins pieces.
-    pub fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
-        let mut parsed = Self::default();
-        for piece in pieces {
-            match piece {
-                Piece::Content(text) => parsed.content.push_str(&text),
-                Piece::Begin(_, name) => parsed.calls.push(ToolCall { name, arguments: String::new() }),
-                Piece::Arguments(index, text) => parsed.calls[index].arguments.push_str(&text),
-            }
-        }
-        parsed
     }
 }
 

@@ -8,13 +8,17 @@
 mod call;
 mod forced;
 pub mod fuzz;
+mod held;
 mod json;
 mod machine;
+mod parsed;
 mod python;
-mod source;
+mod stream;
 
 pub use forced::{Forced, forced};
 pub use json::DEPTH_MAX;
+pub use parsed::{Parsed, Piece, ToolCall};
+pub use stream::ToolStream;
 
 use machine::{Body, Format, Machine};
 
@@ -31,63 +35,25 @@ pub enum ToolParser {
     Pythonic,
 }
 
-/// A call of a function.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ToolCall {
-    /// Name of the function.
-    pub name: String,
-    /// Its arguments, as JSON text.
-    pub arguments: String,
-}
-
-/// Text of a model, divided.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Parsed {
-    /// Text that is no call; empty if there is none.
-    pub content: String,
-    /// The calls, in order.
-    pub calls: Vec<ToolCall>,
-}
-
-/// A part of a streamed text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
-    /// Text that is no call.
-    Content(String),
-    /// A call begins; its number among the calls, and its name.
-    Begin(usize, String),
-    /// More of the arguments of a call.
-    Arguments(usize, String),
-}
-
-/// Divides a text that arrives in pieces.
-#[derive(Debug)]
-pub struct ToolStream(Reader);
-
-#[derive(Debug)]
-enum Reader {
-    Marked(Box<Machine>),
-    /// The text is the arguments of one function, whose name is here until it is given.
-    Arguments(Option<String>),
-}
-
 impl ToolParser {
     /// All parsers.
     pub const ALL: [Self; 4] = [Self::Llama3, Self::Mistral, Self::Hermes, Self::Pythonic];
 
     /// Name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Llama3 => "llama3",
-            Self::Mistral => "mistral",
-            Self::Hermes => "hermes",
-            Self::Pythonic => "pythonic",
-        }
+        self.format().name
+    }
+
+    /// Form of the calls, for help texts.
+    pub fn reads(self) -> &'static str {
+        self.format().reads
     }
 
     fn format(self) -> &'static Format {
         match self {
             Self::Llama3 => &Format {
+                name: "llama3",
+                reads: r#"{"name": …, "parameters": …}, perhaps after <|python_tag|>, several with ; between"#,
                 marker: "<|python_tag|>",
                 is_anywhere: false,
                 bare: Some(b'{'),
@@ -95,19 +61,33 @@ impl ToolParser {
                 // TensorRT-LLM may not stop at the end of a turn.
                 closing: "assistant\n\n",
             },
-            Self::Mistral => {
-                &Format { marker: "[TOOL_CALLS]", is_anywhere: true, bare: Some(b'['), body: Body::Array, closing: "" }
-            }
+            Self::Mistral => &Format {
+                name: "mistral",
+                reads: r#"[TOOL_CALLS][{"name": …, "arguments": …}], or [TOOL_CALLS]name[ARGS]{…}"#,
+                marker: "[TOOL_CALLS]",
+                is_anywhere: true,
+                bare: Some(b'['),
+                body: Body::Array,
+                closing: "",
+            },
             Self::Hermes => &Format {
+                name: "hermes",
+                reads: r#"<tool_call>{"name": …, "arguments": …}</tool_call>"#,
                 marker: "<tool_call>",
                 is_anywhere: true,
                 bare: None,
                 body: Body::Element,
                 closing: "</tool_call>",
             },
-            Self::Pythonic => {
-                &Format { marker: "", is_anywhere: false, bare: Some(b'['), body: Body::Python, closing: "" }
-            }
+            Self::Pythonic => &Format {
+                name: "pythonic",
+                reads: r#"[f(a=1), g(b="x")]"#,
+                marker: "",
+                is_anywhere: false,
+                bare: Some(b'['),
+                body: Body::Python,
+                closing: "",
+            },
         }
     }
 
@@ -120,37 +100,5 @@ impl ToolParser {
     /// content, and so is all that follows.
     pub fn stream(self, bytes_max: usize) -> ToolStream {
         ToolStream::marked(self.format(), bytes_max)
-    }
-}
-
-impl ToolStream {
-    fn marked(format: &'static Format, bytes_max: usize) -> Self {
-        Self(Reader::Marked(Box::new(Machine::new(format, false, bytes_max))))
-    }
-
-    /// Adds a piece of text. A call that has begun may still turn out to be malformed: then its arguments end early,
-    /// and the rest is content.
-    pub fn push(&mut self, text: &str) -> Vec<Piece> {
-        match &mut self.0 {
-            Reader::Marked(machine) => machine.push(text),
-            Reader::Arguments(name) => {
-                let begin = name.take().map(|name| Piece::Begin(0, name));
-                let more = (!text.is_empty()).then(|| Piece::Arguments(0, text.to_owned()));
-                begin.into_iter().chain(more).collect()
-            }
-        }
-    }
-
-    /// The text is over: returns what was held back.
-    pub fn end(&mut self) -> Vec<Piece> {
-        match &mut self.0 {
-            Reader::Marked(machine) => machine.end(),
-            Reader::Arguments(_) => self.push(""),
-        }
-    }
-
-    /// Whether a call was longer than `bytes_max`. Triton ends such a response, with the reason `length`.
-    pub fn is_exceeded(&self) -> bool {
-        matches!(&self.0, Reader::Marked(machine) if machine.is_exceeded())
     }
 }

@@ -6,7 +6,7 @@ use super::json::{DEPTH_MAX, Json, Place, is_space};
 #[derive(Debug)]
 pub struct PythonCall {
     name: String,
-    state: State,
+    state: PythonState,
     /// JSON that was not taken yet.
     made: Vec<u8>,
     /// A name of an argument, a word or an escape at hand.
@@ -26,7 +26,7 @@ enum Container {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PythonState {
     /// Before an argument, or the `)`.
     Argument,
     /// In the name of an argument.
@@ -67,7 +67,7 @@ impl PythonCall {
     pub fn new(name: String) -> Self {
         Self {
             name,
-            state: State::Argument,
+            state: PythonState::Argument,
             made: b"{".to_vec(),
             word: String::new(),
             number: Json::new(),
@@ -90,60 +90,64 @@ impl PythonCall {
     /// Takes the next byte; whether it is the `)`, or `None` if this is no call.
     pub fn push(&mut self, byte: u8) -> Option<bool> {
         self.state = match self.state {
-            State::Text { quote, is_key } => self.text(byte, quote, is_key)?,
-            State::Escape { quote, is_key } => self.escape(byte, quote, is_key)?,
-            State::Hex { quote, is_key, left } => {
+            PythonState::Text { quote, is_key } => self.text(byte, quote, is_key)?,
+            PythonState::Escape { quote, is_key } => self.escape(byte, quote, is_key)?,
+            PythonState::Hex { quote, is_key, left } => {
                 self.made.push(byte.is_ascii_hexdigit().then_some(byte)?);
-                if left == 1 { State::Text { quote, is_key } } else { State::Hex { quote, is_key, left: left - 1 } }
+                if left == 1 {
+                    PythonState::Text { quote, is_key }
+                } else {
+                    PythonState::Hex { quote, is_key, left: left - 1 }
+                }
             }
-            State::Number => match self.number.push(byte)? {
-                Place::Behind => return self.again(State::Next, byte),
-                _ => self.make(byte, State::Number),
+            PythonState::Number => match self.number.push(byte)? {
+                Place::Behind => return self.again(PythonState::Next, byte),
+                _ => self.make(byte, PythonState::Number),
             },
-            State::Word if byte.is_ascii_alphabetic() => {
+            PythonState::Word if byte.is_ascii_alphabetic() => {
                 self.word.push(char::from((self.word.len() < WORD_BYTES_MAX).then_some(byte)?));
-                State::Word
+                PythonState::Word
             }
-            State::Word => {
+            PythonState::Word => {
                 self.made.extend_from_slice(match self.word.as_str() {
                     "True" | "true" => b"true",
                     "False" | "false" => b"false",
                     "None" | "null" => b"null",
                     _ => return None,
                 });
-                return self.again(State::Next, byte);
+                return self.again(PythonState::Next, byte);
             }
-            State::InArgument if byte.is_ascii_alphanumeric() || byte == b'_' => {
+            PythonState::InArgument if byte.is_ascii_alphanumeric() || byte == b'_' => {
                 self.word.push(char::from(byte));
-                State::InArgument
+                PythonState::InArgument
             }
-            State::InArgument => return self.again(State::Equals, byte),
+            PythonState::InArgument => return self.again(PythonState::Equals, byte),
             state if is_space(byte) => state,
-            State::Argument if byte == b')' => return self.close(),
-            State::Argument if byte.is_ascii_alphabetic() || byte == b'_' => {
+            PythonState::Argument if byte == b')' => return self.close(),
+            PythonState::Argument if byte.is_ascii_alphabetic() || byte == b'_' => {
                 self.word = char::from(byte).to_string();
-                State::InArgument
+                PythonState::InArgument
             }
-            State::Equals if byte == b'=' => {
+            PythonState::Equals if byte == b'=' => {
                 self.is_confirmed = true;
                 self.part();
                 // A name has no character that JSON escapes.
                 self.made.extend([b"\"", self.word.as_bytes(), b"\":"].concat());
-                State::Value
+                PythonState::Value
             }
-            State::Element if byte == b']' => self.leave(byte),
-            State::Key if byte == b'}' => self.leave(byte),
-            State::Value | State::Element => self.value(byte)?,
-            State::Key if matches!(byte, b'"' | b'\'') => {
+            PythonState::Element if byte == b']' => self.leave(byte),
+            PythonState::Key if byte == b'}' => self.leave(byte),
+            PythonState::Value | PythonState::Element => self.value(byte)?,
+            PythonState::Key if matches!(byte, b'"' | b'\'') => {
                 self.part();
-                self.make(b'"', State::Text { quote: byte, is_key: true })
+                self.make(b'"', PythonState::Text { quote: byte, is_key: true })
             }
-            State::Colon if byte == b':' => self.make(byte, State::Value),
-            State::Next => match (self.open.last(), byte) {
+            PythonState::Colon if byte == b':' => self.make(byte, PythonState::Value),
+            PythonState::Next => match (self.open.last(), byte) {
                 (None, b')') => return self.close(),
-                (None, b',') => State::Argument,
-                (Some(Container::List), b',') => State::Element,
-                (Some(Container::Dict), b',') => State::Key,
+                (None, b',') => PythonState::Argument,
+                (Some(Container::List), b',') => PythonState::Element,
+                (Some(Container::Dict), b',') => PythonState::Key,
                 (Some(Container::List), b']') | (Some(Container::Dict), b'}') => self.leave(byte),
                 _ => return None,
             },
@@ -152,15 +156,15 @@ impl PythonCall {
         Some(false)
     }
 
-    fn again(&mut self, state: State, byte: u8) -> Option<bool> {
-        if state == State::Next {
+    fn again(&mut self, state: PythonState, byte: u8) -> Option<bool> {
+        if state == PythonState::Next {
             self.is_next = true;
         }
         self.state = state;
         self.push(byte)
     }
 
-    fn make(&mut self, byte: u8, state: State) -> State {
+    fn make(&mut self, byte: u8, state: PythonState) -> PythonState {
         self.made.push(byte);
         state
     }
@@ -178,19 +182,19 @@ impl PythonCall {
         Some(true)
     }
 
-    fn leave(&mut self, byte: u8) -> State {
+    fn leave(&mut self, byte: u8) -> PythonState {
         self.open.pop();
         self.is_next = true;
-        self.make(byte, State::Next)
+        self.make(byte, PythonState::Next)
     }
 
-    fn value(&mut self, byte: u8) -> Option<State> {
-        if self.state == State::Element {
+    fn value(&mut self, byte: u8) -> Option<PythonState> {
+        if self.state == PythonState::Element {
             self.part();
         }
         self.is_next = false;
         Some(match byte {
-            b'"' | b'\'' => self.make(b'"', State::Text { quote: byte, is_key: false }),
+            b'"' | b'\'' => self.make(b'"', PythonState::Text { quote: byte, is_key: false }),
             b'[' | b'{' => {
                 // The arguments are an object themselves.
                 if self.open.len() + 1 >= DEPTH_MAX as usize {
@@ -198,29 +202,29 @@ impl PythonCall {
                 }
                 let is_list = byte == b'[';
                 self.open.push(if is_list { Container::List } else { Container::Dict });
-                self.make(byte, if is_list { State::Element } else { State::Key })
+                self.make(byte, if is_list { PythonState::Element } else { PythonState::Key })
             }
             b'-' | b'0'..=b'9' => {
                 self.number = Json::new();
                 self.number.push(byte)?;
-                self.make(byte, State::Number)
+                self.make(byte, PythonState::Number)
             }
             _ if byte.is_ascii_alphabetic() => {
                 self.word = char::from(byte).to_string();
-                State::Word
+                PythonState::Word
             }
             _ => return None,
         })
     }
 
-    fn text(&mut self, byte: u8, quote: u8, is_key: bool) -> Option<State> {
-        let same = State::Text { quote, is_key };
+    fn text(&mut self, byte: u8, quote: u8, is_key: bool) -> Option<PythonState> {
+        let same = PythonState::Text { quote, is_key };
         Some(match byte {
             _ if byte == quote => {
                 self.is_next = !is_key;
-                self.make(b'"', if is_key { State::Colon } else { State::Next })
+                self.make(b'"', if is_key { PythonState::Colon } else { PythonState::Next })
             }
-            b'\\' => State::Escape { quote, is_key },
+            b'\\' => PythonState::Escape { quote, is_key },
             b'"' => {
                 self.made.extend(br#"\""#);
                 same
@@ -235,7 +239,7 @@ impl PythonCall {
         })
     }
 
-    fn escape(&mut self, byte: u8, quote: u8, is_key: bool) -> Option<State> {
+    fn escape(&mut self, byte: u8, quote: u8, is_key: bool) -> Option<PythonState> {
         self.made.extend_from_slice(match byte {
             b'n' => br"\n",
             b't' => br"\t",
@@ -247,11 +251,11 @@ impl PythonCall {
             b'\'' => b"'",
             b'x' | b'u' => {
                 self.made.extend_from_slice(if byte == b'x' { br"\u00" } else { br"\u" });
-                return Some(State::Hex { quote, is_key, left: if byte == b'x' { 2 } else { 4 } });
+                return Some(PythonState::Hex { quote, is_key, left: if byte == b'x' { 2 } else { 4 } });
             }
             // Others are rare, and two of them mean more than one character.
             _ => return None,
         });
-        Some(State::Text { quote, is_key })
+        Some(PythonState::Text { quote, is_key })
     }
 }

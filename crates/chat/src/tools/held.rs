@@ -1,14 +1,14 @@
 //! The text that was not given on yet. Places are counted from the beginning of the whole text.
 
-/// A window of a text.
+/// The end of a text.
 #[derive(Debug, Default)]
-pub struct Source {
+pub struct HeldText {
     text: String,
     /// Place of the first byte that is kept.
     base: usize,
 }
 
-impl Source {
+impl HeldText {
     /// Appends a piece of the text.
     pub fn push(&mut self, text: &str) {
         self.text.push_str(text);
