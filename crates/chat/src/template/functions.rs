@@ -2,7 +2,7 @@
 //! ([`super::source`]).
 
 use super::python;
-use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, Tuple, ValueOrKwargs, from_args};
+use minijinja::value::{ValueKind, DynObject, Kwargs, ObjectRepr, Rest, Tuple, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use std::fmt;
 
@@ -39,6 +39,18 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_function("__mul", multiply);
     environment.add_filter("__keep", |state: &mut State<'_, '_>, value: Value| keep(state, value, true));
     environment.add_filter("__hold", |state: &mut State<'_, '_>, value: Value| keep(state, value, false));
+    environment.add_filter("__each", |value: Value| iterable(&value).map(|()| value));
+    environment.add_filter("int", to_int);
+    environment.add_filter("float", to_float);
+    environment.add_test("iterable", |value: &Value| iterable(value).is_ok());
+    environment.add_filter("list", |state: &mut State<'_, '_>, value: &Value| {
+        iterable(value)?;
+        let items = value.try_iter()?.checked().map(|item| state.consume_fuel(1).and(item));
+        items.collect::<Result<Vec<Value>, Error>>()
+    });
+    // What has a length and items, in Python also strings and mappings.
+    environment.add_test("sequence", |value: &Value| value.is_undefined() || value.len().is_some());
+    environment.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
     environment.add_filter("tojson", |state: &mut State<'_, '_>, value: &Value, args: Rest<ValueOrKwargs>| {
         super::json::tojson(state, value, &args.into_values())
     });
@@ -90,7 +102,7 @@ fn concat(values: Rest<Value>) -> Result<String, Error> {
 
 /// `a * b`.
 fn multiply(state: &mut State<'_, '_>, a: &Value, b: &Value) -> Result<Value, Error> {
-    if a.is_number() || a.kind() == minijinja::value::ValueKind::Bool {
+    if a.is_number() || a.kind() == ValueKind::Bool {
         let is_float = |value: &Value| value.is_number() && !value.is_integer();
         if let (Ok(x), Ok(y), false) =
             (i128::try_from(a.clone()), i128::try_from(b.clone()), is_float(a) || is_float(b))
@@ -172,6 +184,50 @@ fn settle(
     }
 }
 
+/// Fails for what Python does not iterate over.
+fn iterable(value: &Value) -> Result<(), Error> {
+    let is_iterable = match value.kind() {
+        ValueKind::None => false,
+        // Undefined has no items.
+        _ => value.try_iter().is_ok(),
+    };
+    if is_iterable { Ok(()) } else { Err(failed(format!("{} is not iterable", value.kind()))) }
+}
+
+/// `value|int(default=0, base=10)`: of a string, also the whole part of a float.
+fn to_int(value: &Value, default: Option<Value>, base: Option<u32>, named: Kwargs) -> Result<Value, Error> {
+    let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0));
+    let base = base.or(named.get("base")?).unwrap_or(10);
+    named.assert_all_used()?;
+    if !(2..=36).contains(&base) {
+        return Err(failed(format!("base {base} of int, which takes 2 to 36")));
+    }
+    let whole = |number: f64| number.is_finite().then(|| Value::from(number.trunc() as i128));
+    let converted = match value.as_str() {
+        Some(text) => {
+            let text = text.trim_matches(python::is_space).replace('_', "");
+            let whole = || text.parse::<f64>().ok().filter(|_| base == 10).and_then(whole);
+            i128::from_str_radix(&text, base).ok().map(Value::from).or_else(whole)
+        }
+        None => match i128::try_from(value.clone()) {
+            Ok(number) if !value.is_undefined() => Some(Value::from(number)),
+            _ => f64::try_from(value.clone()).ok().and_then(whole),
+        },
+    };
+    Ok(converted.unwrap_or(default))
+}
+
+/// `value|float(default=0.0)`.
+fn to_float(value: &Value, default: Option<Value>, named: Kwargs) -> Result<Value, Error> {
+    let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0.0));
+    named.assert_all_used()?;
+    let converted = match value.as_str() {
+        Some(text) => text.trim_matches(python::is_space).parse().ok(),
+        None => f64::try_from(value.clone()).ok(),
+    };
+    Ok(converted.map_or(default, Value::from))
+}
+
 fn trim(value: &Value, chars: Option<&str>) -> Result<String, Error> {
     let text = python::to_str(value)?;
     Ok(match chars {
@@ -186,6 +242,7 @@ fn join(state: &mut State<'_, '_>, value: &Value, separator: Option<&Value>, nam
     let separator = separator.or(named_separator.as_ref()).map_or(Ok(String::new()), python::to_str)?;
     let attribute: Option<Value> = named.get("attribute")?;
     named.assert_all_used()?;
+    iterable(value)?;
     let mut out = String::new();
     for (index, item) in value.try_iter()?.checked().enumerate() {
         state.consume_fuel(1)?;

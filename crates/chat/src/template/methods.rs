@@ -33,6 +33,9 @@ fn on_map(map: &Value, name: &str, args: &[Value]) -> Result {
     match name {
         "get" => {
             let (key, default) = from_args::<(&Value, Option<&Value>)>(args)?;
+            if key.as_object().is_some() && !key.is_tuple() {
+                return Err(wrong(format!("{} cannot be a key", key.kind())));
+            }
             Ok(object.get_value(key).unwrap_or_else(|| default.cloned().unwrap_or_else(|| Value::from(()))))
         }
         "items" => {

@@ -7,6 +7,8 @@
 //! - `{% set x = a %}` becomes `{% set x = (a)|__keep %}`, which turns lazy sequences into lists and bounds how deep a
 //!   value is nested: both would otherwise grow without a charge. For `{% set namespace.x = a %}` it is `__hold`, which
 //!   also rejects namespaces: one that held itself would never be freed.
+//! - `{% for x in a %}` becomes `{% for x in (a)|__each %}`, which fails for `none` as Python does.
+//! - Signs, escapes and the end of a line behind `{% raw %}` become those of minijinja with the same meaning.
 //!
 //! Lines keep their numbers. What is no template is left as it is, and minijinja explains it.
 
@@ -72,9 +74,13 @@ pub(super) fn translate(source: &str) -> Result<String, TooComplex> {
             let names = tokens.iter().skip_while(|token| token.text == "-" || token.text == "+");
             match names.map(|token| token.text).next() {
                 Some("raw") => {
-                    let end = end_of_raw(&source, end);
-                    out.push_str(&source[open..end]);
-                    at = end;
+                    // jinja2 keeps the end of the line behind `{% raw %}` and minijinja removes it, without a sign.
+                    let sign = matches!(tokens.last(), Some(last) if last.text == "raw");
+                    let tag_end = if sign { end - 2 } else { end };
+                    out.push_str(&source[open..tag_end]);
+                    out.push_str(if sign { "+" } else { "" });
+                    at = end_of_raw(&source, end);
+                    out.push_str(&source[tag_end..at]);
                     continue;
                 }
                 Some("if") => elifs.push(0),
@@ -204,19 +210,19 @@ impl Level {
 
 /// Changes of a tag: bytes from `start` that `text` replaces.
 #[derive(Default)]
-struct Edits(Vec<(usize, usize, &'static str)>);
+struct Edits(Vec<(usize, usize, Cow<'static, str>)>);
 
 impl Edits {
     /// Puts a text before those that were put there earlier: a later call is an outer one.
     fn open(&mut self, at: usize, text: &'static str) {
         let index = self.0.partition_point(|&(start, ..)| start < at);
-        self.0.insert(index, (at, 0, text));
+        self.0.insert(index, (at, 0, text.into()));
     }
 
     /// Puts a text behind those that were put there earlier.
-    fn put(&mut self, at: usize, len: usize, text: &'static str) {
+    fn put(&mut self, at: usize, len: usize, text: impl Into<Cow<'static, str>>) {
         let index = self.0.partition_point(|&(start, ..)| start <= at);
-        self.0.insert(index, (at, len, text));
+        self.0.insert(index, (at, len, text.into()));
     }
 
     fn close_mul(&mut self, level: &mut Level, at: usize) {
@@ -253,7 +259,9 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
     }
     let mut levels = vec![Level::new(tokens.first().map_or(open + 2, |token| token.start))];
     let is_set = is_block && tokens.first().is_some_and(|token| token.text == "set");
-    let mut value_start = None;
+    let is_for = is_block && tokens.first().is_some_and(|token| token.text == "for");
+    // The value of `set`, or that which `for` goes through.
+    let (mut value_start, mut value_end) = (None, None);
     for (index, token) in tokens.iter().enumerate() {
         let before = index.checked_sub(1).map(|index| tokens[index]);
         let before_end = before.map_or(token.start, |before| before.end());
@@ -294,7 +302,9 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 edits.put(token.start, 1, ",");
             }
             (Kind::Operator, "/" | "//" | "%") => edits.close_mul(level, before_end),
-            (Kind::Operator, "+" | "-") if is_prefix => {}
+            // minijinja has no positive sign.
+            (Kind::Operator, "+") if is_prefix => edits.put(token.start, 1, " "),
+            (Kind::Operator, "-") if is_prefix => {}
             (Kind::Operator, "**" | "|" | ".") => {}
             (Kind::Operator, _) => {
                 edits.close(level, before_end);
@@ -310,9 +320,17 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 // `x is in y` and `x is not none` are tests, which bind as filters do.
                 if before.is_none_or(|before| before.text != "is") && !is_negated_test(tokens, index) {
                     edits.close(level, before_end);
+                    if is_for && depth == 1 {
+                        match (name, value_start) {
+                            ("in", None) => value_start = Some((token.end(), index + 1)),
+                            ("if" | "recursive", Some(_)) => value_end = value_end.or(Some(before_end)),
+                            _ => {}
+                        }
+                    }
                     *level = Level::new(token.end());
                 }
             }
+            (Kind::Text, text) if text.contains('\\') => unescape(&mut edits, token),
             _ => {}
         }
     }
@@ -321,21 +339,45 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
         edits.close(level, expression_end);
     }
     if let Some((start, index)) = value_start {
-        let is_constant = matches!(&tokens[index..], [token] if matches!(token.kind, Kind::Text | Kind::Number));
-        if !is_constant && index < tokens.len() {
-            edits.open(start, " (");
+        let value = &tokens[index..];
+        let is_constant = matches!(value, [token] if matches!(token.kind, Kind::Text | Kind::Number));
+        if !is_constant && !value.is_empty() {
             let is_attribute = tokens[..index].iter().any(|token| token.text == ".");
-            edits.put(expression_end, 0, if is_attribute { ")|__hold" } else { ")|__keep" });
+            edits.open(start, " (");
+            let filter = if is_for { ")|__each" } else if is_attribute { ")|__hold" } else { ")|__keep" };
+            edits.put(value_end.unwrap_or(expression_end), 0, filter);
         }
     }
     let mut at = open;
     for (start, len, text) in edits.0 {
         out.push_str(&source[at..start]);
-        out.push_str(text);
+        out.push_str(&text);
         at = start + len;
     }
     out.push_str(&source[at..end]);
     Ok(())
+}
+
+/// Escapes that Python knows and minijinja does not, and the other way round.
+fn unescape(edits: &mut Edits, token: &Token<'_>) {
+    let mut chars = token.text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        let Some((_, escaped)) = (if c == '\\' { chars.next() } else { None }) else { continue };
+        let start = token.start + at;
+        match escaped {
+            '\n' => edits.put(start, 2, ""),
+            'a' => edits.put(start, 2, "\\x07"),
+            'v' => edits.put(start, 2, "\\x0b"),
+            '/' => edits.put(start, 1, "\\\\"),
+            'U' => {
+                let code = token.text.get(at + 2..at + 10).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+                if let Some(c) = code.and_then(char::from_u32) {
+                    edits.put(start, 10, c.to_string());
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 fn is_keyword(name: &str) -> bool {
