@@ -40,6 +40,7 @@ pub use archive::archive;
 pub use cache_entry::cache_entry;
 pub use cache_messages::cache_messages;
 pub use certificate::certificate;
+pub use chat::fuzz::chat_template;
 pub use elf::elf;
 pub use files::files;
 pub use forest::{trees_binary, trees_json, trees_lightgbm, trees_treelite, trees_ubjson};
@@ -129,12 +130,13 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 31] = [
+pub const TARGETS: [(&str, Target); 32] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("files", files),
     ("picture", picture),
     ("boxes", boxes),
+    ("chat_template", chat_template),
     ("json", json),
     ("text_forms", text_forms),
     ("grpc", grpc),

@@ -1,5 +1,6 @@
 //! Chat and completions: forms of requests and responses, templates, calls of tools, and how a model takes and gives
 //! them. Pure: no threads, no I/O.
 
+pub mod fuzz;
 pub mod template;
 pub mod tools;

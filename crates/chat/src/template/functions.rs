@@ -2,12 +2,14 @@
 //! ([`super::source`]).
 
 use super::python;
-use minijinja::value::{ValueKind, DynObject, Kwargs, ObjectRepr, Rest, Tuple, ValueOrKwargs, from_args};
+use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use std::fmt;
 
 /// Deepest nesting of a value in a variable. More than the 128 of a JSON document, less than what a stack holds.
 const DEPTH_MAX: usize = 256;
+/// Steps that an item of a copied list takes.
+const VISIT_STEPS: u64 = 4;
 /// Most bytes in a text that a template repeats.
 const REPEATED_BYTES_MAX: usize = super::PROMPT_BYTES_MAX;
 /// Largest bound of a range: any length above 100,000 is an error anyway.
@@ -36,7 +38,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_function("range", range);
     environment.add_function("namespace", namespace);
     environment.add_function("__concat", concat);
-    environment.add_function("__mul", multiply);
+    environment.add_function("__mul", product);
     environment.add_filter("__keep", |state: &mut State<'_, '_>, value: Value| keep(state, value, true));
     environment.add_filter("__hold", |state: &mut State<'_, '_>, value: Value| keep(state, value, false));
     environment.add_filter("__each", |value: Value| iterable(&value).map(|()| value));
@@ -54,7 +56,10 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("tojson", |state: &mut State<'_, '_>, value: &Value, args: Rest<ValueOrKwargs>| {
         super::json::tojson(state, value, &args.into_values())
     });
-    environment.add_filter("string", |value: &Value| python::to_str(value));
+    environment.add_filter("string", |state: &mut State<'_, '_>, value: &Value| {
+        let mut out = String::new();
+        write(state, &mut out, value).map(|()| out)
+    });
     environment.add_filter("trim", trim);
     environment.add_filter("join", join);
 }
@@ -92,15 +97,28 @@ fn namespace(state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>) -> Result<Val
 }
 
 /// `a ~ b ~ c`.
-fn concat(values: Rest<Value>) -> Result<String, Error> {
+fn concat(state: &mut State<'_, '_>, values: Rest<Value>) -> Result<String, Error> {
     let mut out = String::new();
     for value in values.iter() {
-        python::write_str(&mut out, value)?;
+        write(state, &mut out, value)?;
     }
     Ok(out)
 }
 
-/// `a * b`.
+/// Writes a value as a string. Containers take as many steps as when minijinja prints them: one for four bytes.
+fn write(state: &State<'_, '_>, out: &mut String, value: &Value) -> Result<(), Error> {
+    let before = out.len();
+    python::write_str(out, value)?;
+    if value.as_object().is_some() { state.consume_fuel((out.len() - before) as u64 / 4) } else { Ok(()) }
+}
+
+/// `a * b * c`.
+fn product(state: &mut State<'_, '_>, factors: Rest<Value>) -> Result<Value, Error> {
+    let mut factors = factors.0.into_iter();
+    let first = factors.next().unwrap_or_default();
+    factors.try_fold(first, |product, factor| multiply(state, &product, &factor))
+}
+
 fn multiply(state: &mut State<'_, '_>, a: &Value, b: &Value) -> Result<Value, Error> {
     if a.is_number() || a.kind() == ValueKind::Bool {
         let is_float = |value: &Value| value.is_number() && !value.is_integer();
@@ -126,7 +144,7 @@ fn multiply(state: &mut State<'_, '_>, a: &Value, b: &Value) -> Result<Value, Er
     let is_list = |object: &&DynObject| matches!(object.repr(), ObjectRepr::Seq | ObjectRepr::Iterable);
     repeated.as_object().filter(is_list).ok_or_else(wrong)?;
     let items: Vec<Value> = repeated.try_iter()?.checked().collect::<Result<_, _>>()?;
-    state.consume_fuel((items.len() as u64).saturating_mul(count as u64))?;
+    state.consume_fuel((items.len() as u64).saturating_mul(count as u64).saturating_mul(VISIT_STEPS))?;
     let items: Vec<Value> = (0..if items.is_empty() { 0 } else { count }).flat_map(|_| items.iter().cloned()).collect();
     Ok(if repeated.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) })
 }
@@ -145,7 +163,7 @@ fn settle(
 ) -> Result<Option<Value>, Error> {
     let Some(object) = value.as_object() else { return Ok(None) };
     // Each visit is charged: values that hold one another twice have more paths than parts.
-    state.consume_fuel(1)?;
+    state.consume_fuel(VISIT_STEPS)?;
     if depth == 0 {
         return Err(failed(format!("a value is nested more than {DEPTH_MAX} deep")));
     }
@@ -253,7 +271,7 @@ fn join(state: &mut State<'_, '_>, value: &Value, separator: Option<&Value>, nam
         if index > 0 {
             out.push_str(&separator);
         }
-        python::write_str(&mut out, &item)?;
+        write(state, &mut out, &item)?;
     }
     Ok(out)
 }

@@ -48,8 +48,8 @@ pub(super) fn tojson(state: &mut State<'_, '_>, value: &Value, args: &[Value]) -
         indent,
     };
     writer.value(value, 0)?;
-    // A part of an instruction for each byte, beside what minijinja charges for the text.
-    state.consume_fuel(writer.out.len() as u64 / 16)?;
+    // As when minijinja prints a container, less what it charges for the text.
+    state.consume_fuel(writer.out.len() as u64 / 8)?;
     Ok(Value::from(writer.out))
 }
 

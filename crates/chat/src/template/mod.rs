@@ -33,8 +33,13 @@ pub const TEMPLATE_BYTES_MAX: usize = 1 << 18;
 /// Longest prompt that a template makes, in bytes.
 pub const PROMPT_BYTES_MAX: usize = 1 << 20;
 
-/// Most steps of a template. A conversation of 200 messages takes some ten thousand.
+/// Most steps of a template, an instruction each or what takes as long, for a conversation without text.
+/// 200 messages take some ten thousand.
 pub const STEPS_MAX: u64 = 1 << 20;
+
+/// Further steps for each byte of the messages: templates that look for pictures go through each character of a text,
+/// with nine steps for one.
+const STEPS_PER_BYTE: u64 = 16;
 
 /// Deepest nesting of frames: four for each macro, one for each loop.
 const RECURSION_MAX: usize = 200;
@@ -77,7 +82,7 @@ impl Template {
         let source = source::translate(source)
             .map_err(|error| Error::invalid(format!("chat template, line {}: {}", error.line, error.what)))?;
         let mut environment = base().clone();
-        guarded(|| environment.add_template_owned(NAME, source).map_err(|error| describe(&error)))?;
+        guarded(|| environment.add_template_owned(NAME, source).map_err(|error| describe(&error, STEPS_MAX)))?;
         Ok(Self { environment })
     }
 
@@ -95,23 +100,36 @@ impl Template {
     /// # Errors
     /// As [`Self::render`].
     pub fn render_at<V: Serialize>(&self, conversation: &Conversation<V>, now: SystemTime) -> Result<String> {
-        let context = context(conversation, now)?;
-        Ok(guarded(|| self.run(context))?.0)
+        let (context, bytes) = context(conversation, now)?;
+        Ok(guarded(|| self.run(context, bytes))?.0)
     }
 
-    /// Steps that the prompt of a conversation takes, of [`STEPS_MAX`].
+    /// Steps that the prompt of a conversation takes.
     ///
     /// # Errors
     /// As [`Self::render`].
     pub fn steps<V: Serialize>(&self, conversation: &Conversation<V>) -> Result<u64> {
-        let context = context(conversation, SystemTime::now())?;
-        Ok(guarded(|| self.run(context))?.1)
+        let (context, bytes) = context(conversation, SystemTime::now())?;
+        Ok(guarded(|| self.run(context, bytes))?.1)
     }
 
-    fn run(&self, context: Json) -> Result<(String, u64)> {
-        let template = self.environment.get_template(NAME).map_err(|error| describe(&error))?;
+    fn run(&self, context: Json, bytes: u64) -> Result<(String, u64)> {
+        // The environment is cloned only for texts that can need it.
+        let (steps_max, longer);
+        let environment = if bytes * STEPS_PER_BYTE > STEPS_MAX / 4 {
+            steps_max = STEPS_MAX + bytes * STEPS_PER_BYTE;
+            let mut environment = self.environment.clone();
+            environment.set_fuel(Some(steps_max));
+            longer = environment;
+            &longer
+        } else {
+            steps_max = STEPS_MAX;
+            &self.environment
+        };
+        let failed = |error| describe(&error, steps_max);
+        let template = environment.get_template(NAME).map_err(failed)?;
         let mut prompt = Prompt(Vec::with_capacity(4096));
-        let captured = template.render_captured_to(context, &mut prompt).map_err(|error| describe(&error))?;
+        let captured = template.render_captured_to(context, &mut prompt).map_err(failed)?;
         let steps = captured.state().fuel_levels().map_or(0, |(used, _)| used);
         drop(captured);
         let prompt = String::from_utf8(prompt.0).map_err(|_| Error::internal("a prompt is not UTF-8"))?;
@@ -143,13 +161,14 @@ fn base() -> &'static Environment<'static> {
 /// Reasoning of a message, under the names that clients give it: the first that is there is the value of all.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-fn context<V: Serialize>(conversation: &Conversation<V>, now: SystemTime) -> Result<Json> {
-    let mut messages = Vec::with_capacity(conversation.messages.len());
+fn context<V: Serialize>(conversation: &Conversation<V>, now: SystemTime) -> Result<(Json, u64)> {
+    let (mut messages, mut bytes) = (Vec::with_capacity(conversation.messages.len()), 0);
     for (index, message) in conversation.messages.iter().enumerate() {
         let message = from_serde(message);
         if message.kind() != ValueKind::Map {
             return Err(Error::invalid(format!("messages[{index}] is {}, expected an object", message.kind())));
         }
+        bytes += text_bytes(&message);
         messages.push(normalize(message));
     }
     let tools = conversation.tools.as_ref().map(from_serde);
@@ -161,7 +180,19 @@ fn context<V: Serialize>(conversation: &Conversation<V>, now: SystemTime) -> Res
         ("add_generation_prompt", Json::from(conversation.add_generation_prompt)),
         (time::NOW, Json::from(seconds)),
     ];
-    Ok(Json::from_pairs([("documents", Json::from(()))].into_iter().chain(variables).chain(fixed)))
+    let context = Json::from_pairs([("documents", Json::from(()))].into_iter().chain(variables).chain(fixed));
+    Ok((context, bytes))
+}
+
+/// Bytes of all texts in a value of a request.
+fn text_bytes(value: &Json) -> u64 {
+    match value.as_str() {
+        Some(text) => text.len() as u64,
+        None => match value.as_object().and_then(|object| object.try_iter_pairs()) {
+            Some(pairs) => pairs.map(|(_, item)| text_bytes(&item)).sum(),
+            None => 0,
+        },
+    }
 }
 
 fn from_serde<V: Serialize>(value: V) -> Json {
@@ -205,7 +236,7 @@ fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// An error of minijinja as clients see it: the template's own text alone, or the line and the cause.
-fn describe(error: &minijinja::Error) -> Error {
+fn describe(error: &minijinja::Error, steps_max: u64) -> Error {
     let mut innermost = error;
     let mut cause = error.source();
     while let Some(source) = cause {
@@ -219,7 +250,7 @@ fn describe(error: &minijinja::Error) -> Error {
     }
     let line = innermost.line().or(error.line()).map(|line| format!(", line {line}")).unwrap_or_default();
     let what = match innermost.kind() {
-        ErrorKind::OutOfFuel => format!("the template takes more than {STEPS_MAX} steps; shorten the conversation"),
+        ErrorKind::OutOfFuel => format!("the template takes more than {steps_max} steps; shorten the conversation"),
         ErrorKind::WriteFailure => {
             format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes; shorten the conversation")
         }

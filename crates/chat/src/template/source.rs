@@ -18,6 +18,8 @@ use std::borrow::Cow;
 const TAG_TOKENS_MAX: usize = 1024;
 /// Deepest nesting of brackets in one tag.
 const BRACKETS_MAX: usize = 24;
+/// Longest line: minijinja counts columns in 16 bits.
+const LINE_BYTES_MAX: usize = 65_000;
 /// Most `elif` of one `if`.
 const ELIFS_MAX: usize = 256;
 
@@ -100,7 +102,10 @@ pub(super) fn translate(source: &str) -> Result<String, TooComplex> {
         rewrite(&source, (open, end), &tokens, &mut out).map_err(failed)?;
     }
     out.push_str(&source[at..]);
-    Ok(out)
+    match out.split('\n').position(|line| line.len() > LINE_BYTES_MAX) {
+        Some(line) => Err(TooComplex { line: line + 1, what: format!("more than {LINE_BYTES_MAX} bytes in a line") }),
+        None => Ok(out),
+    }
 }
 
 /// Python reads every end of a line as `\n`.
@@ -200,11 +205,13 @@ struct Level {
     mul_start: usize,
     in_concat: bool,
     in_mul: bool,
+    /// Calls in one another.
+    muls: usize,
 }
 
 impl Level {
     fn new(start: usize) -> Self {
-        Self { concat_start: start, mul_start: start, in_concat: false, in_mul: false }
+        Self { concat_start: start, mul_start: start, in_concat: false, in_mul: false, muls: 0 }
     }
 }
 
@@ -290,15 +297,20 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                     edits.open(level.concat_start, " __concat(");
                 }
                 edits.put(token.start, 1, ",");
-                level.mul_start = token.end();
+                (level.mul_start, level.muls) = (token.end(), 0);
             }
             (Kind::Operator, "*" | "**") if is_prefix => {
                 (level.concat_start, level.mul_start) = (token.end(), token.end());
             }
             (Kind::Operator, "*") => {
-                edits.close_mul(level, before_end);
-                level.in_mul = true;
-                edits.open(level.mul_start, " __mul(");
+                if !std::mem::replace(&mut level.in_mul, true) {
+                    edits.open(level.mul_start, " __mul(");
+                    level.muls += 1;
+                }
+                // `a * b / c * d` is a call in a call.
+                if level.muls > BRACKETS_MAX {
+                    return Err(format!("more than {BRACKETS_MAX} products and quotients in turn"));
+                }
                 edits.put(token.start, 1, ",");
             }
             (Kind::Operator, "/" | "//" | "%") => edits.close_mul(level, before_end),
@@ -344,7 +356,13 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
         if !is_constant && !value.is_empty() {
             let is_attribute = tokens[..index].iter().any(|token| token.text == ".");
             edits.open(start, " (");
-            let filter = if is_for { ")|__each" } else if is_attribute { ")|__hold" } else { ")|__keep" };
+            let filter = if is_for {
+                ")|__each"
+            } else if is_attribute {
+                ")|__hold"
+            } else {
+                ")|__keep"
+            };
             edits.put(value_end.unwrap_or(expression_end), 0, filter);
         }
     }
