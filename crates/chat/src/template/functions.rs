@@ -12,6 +12,8 @@ const DEPTH_MAX: usize = 256;
 const VISIT_STEPS: u64 = 4;
 /// Most bytes in a text that a template repeats.
 const REPEATED_BYTES_MAX: usize = super::PROMPT_BYTES_MAX;
+/// Widest indent.
+const INDENT_MAX: i64 = 1 << 16;
 /// Largest bound of a range: any length above 100,000 is an error anyway.
 const RANGE_MAX: i64 = 1 << 40;
 
@@ -39,6 +41,8 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_function("namespace", namespace);
     environment.add_function("__concat", concat);
     environment.add_function("__mul", product);
+    environment.add_function("__format", format);
+    environment.add_filter("indent", indent);
     environment.add_filter("__keep", |state: &mut State<'_, '_>, value: Value| keep(state, value, true));
     environment.add_filter("__hold", |state: &mut State<'_, '_>, value: Value| keep(state, value, false));
     environment.add_filter("__each", |value: Value| iterable(&value).map(|()| value));
@@ -60,6 +64,8 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         let mut out = String::new();
         write(state, &mut out, value).map(|()| out)
     });
+    environment.add_filter("escape", escape);
+    environment.add_filter("e", escape);
     environment.add_filter("trim", trim);
     environment.add_filter("join", join);
 }
@@ -119,8 +125,51 @@ fn product(state: &mut State<'_, '_>, factors: Rest<Value>) -> Result<Value, Err
     factors.try_fold(first, |product, factor| multiply(state, &product, &factor))
 }
 
+/// `'a' % b`.
+fn format(state: &mut State<'_, '_>, text: &Value, values: &Value) -> Result<Value, Error> {
+    let mut args = vec![text.clone()];
+    match values.is_tuple() {
+        true => args.extend(values.try_iter()?),
+        false => args.push(values.clone()),
+    }
+    state.apply_filter("format", &args)
+}
+
+/// `value|indent(width=4, first=False, blank=False)`.
+fn indent(value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
+    let args = args.into_values();
+    let (width, first, blank, named) = from_args::<(Option<&Value>, Option<bool>, Option<bool>, Kwargs)>(&args)?;
+    let width = width.cloned().or(named.get("width")?);
+    let first = first.or(named.get("first")?).unwrap_or(false);
+    let blank = blank.or(named.get("blank")?).unwrap_or(false);
+    named.assert_all_used()?;
+    let indent = match width.as_ref().map(|width| (width.as_str(), width.as_i64())) {
+        None => " ".repeat(4),
+        Some((Some(text), _)) => text.to_owned(),
+        Some((_, Some(width))) if width < INDENT_MAX => " ".repeat(width.max(0) as usize),
+        Some(_) => return Err(failed(format!("indent takes a string, or a number up to {INDENT_MAX}"))),
+    };
+    let mut out = String::new();
+    for (index, line) in super::methods::lines_of(&(python::to_str(value)? + "\n"), false).into_iter().enumerate() {
+        out.push_str(if index > 0 { "\n" } else { "" });
+        if if index > 0 { blank || !line.is_empty() } else { first } {
+            out.push_str(&indent);
+        }
+        out.push_str(line);
+        if out.len() > super::PROMPT_BYTES_MAX {
+            return Err(python::too_long());
+        }
+    }
+    Ok(out)
+}
+
 fn multiply(state: &mut State<'_, '_>, a: &Value, b: &Value) -> Result<Value, Error> {
-    if a.is_number() || a.kind() == ValueKind::Bool {
+    let number = |value: &Value| match value.kind() {
+        ValueKind::Bool => Value::from(i64::from(value.is_true())),
+        _ => value.clone(),
+    };
+    let (a, b) = (&number(a), &number(b));
+    if a.is_number() {
         let is_float = |value: &Value| value.is_number() && !value.is_integer();
         if let (Ok(x), Ok(y), false) =
             (i128::try_from(a.clone()), i128::try_from(b.clone()), is_float(a) || is_float(b))
@@ -241,9 +290,26 @@ fn to_float(value: &Value, default: Option<Value>, named: Kwargs) -> Result<Valu
     named.assert_all_used()?;
     let converted = match value.as_str() {
         Some(text) => text.trim_matches(python::is_space).parse().ok(),
+        None if value.kind() == ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
         None => f64::try_from(value.clone()).ok(),
     };
     Ok(converted.map_or(default, Value::from))
+}
+
+/// `value|escape`: with the entities of Python's markupsafe.
+fn escape(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    for c in python::to_str(value)?.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
 }
 
 fn trim(value: &Value, chars: Option<&str>) -> Result<String, Error> {

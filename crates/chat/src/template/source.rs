@@ -4,6 +4,7 @@
 //! - `{% generation %}` becomes `{% with %}`: the body has its own scope and the same text.
 //! - `a ~ b` becomes `__concat(a, b)`, so that values print as Python prints them.
 //! - `a * b` becomes `__mul(a, b)`, because minijinja repeats lists lazily and charges no fuel for it.
+//! - `'a' % b` becomes `__format('a', b)`, because minijinja has no formats of this form.
 //! - `{% set x = a %}` becomes `{% set x = (a)|__keep %}`, which turns lazy sequences into lists and bounds how deep a
 //!   value is nested: both would otherwise grow without a charge. For `{% set namespace.x = a %}` it is `__hold`, which
 //!   also rejects namespaces: one that held itself would never be freed.
@@ -205,13 +206,15 @@ struct Level {
     mul_start: usize,
     in_concat: bool,
     in_mul: bool,
+    /// Whether the open call is a product, which takes further factors, or a format.
+    is_product: bool,
     /// Calls in one another.
     muls: usize,
 }
 
 impl Level {
     fn new(start: usize) -> Self {
-        Self { concat_start: start, mul_start: start, in_concat: false, in_mul: false, muls: 0 }
+        Self { concat_start: start, mul_start: start, in_concat: false, in_mul: false, is_product: false, muls: 0 }
     }
 }
 
@@ -303,6 +306,10 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 (level.concat_start, level.mul_start) = (token.end(), token.end());
             }
             (Kind::Operator, "*") => {
+                if level.in_mul && !level.is_product {
+                    edits.close_mul(level, before_end);
+                }
+                level.is_product = true;
                 if !std::mem::replace(&mut level.in_mul, true) {
                     edits.open(level.mul_start, " __mul(");
                     level.muls += 1;
@@ -312,6 +319,12 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                     return Err(format!("more than {BRACKETS_MAX} products and quotients in turn"));
                 }
                 edits.put(token.start, 1, ",");
+            }
+            // A format of Python.
+            (Kind::Operator, "%") if before.is_some_and(|before| before.kind == Kind::Text) && !level.in_mul => {
+                edits.open(level.mul_start, " __format(");
+                edits.put(token.start, 1, ",");
+                (level.in_mul, level.is_product, level.muls) = (true, false, level.muls + 1);
             }
             (Kind::Operator, "/" | "//" | "%") => edits.close_mul(level, before_end),
             // minijinja has no positive sign.

@@ -160,6 +160,15 @@ LANGUAGE = r"""
 {% for a in (n) %}{% endfor %}
 {% for a in l if a != 2 recursive %}{{ a }}{% endfor %}{% for a in l + [4] if a is odd %}{{ a }}{% endfor %}{% for a in (l if t else el) %}{{ a }}{% endfor %}{% for a, b in [(1, 2), (3, 4)] %}{{ a ~ b }}{% endfor %}{% for a in [1, 2] %}{% for b in [3, 4] %}{{ a * b }}{% endfor %}{% endfor %}
 {{ {'a': 1}.get([]) }}
+{{ {'a': {'b': 1}}}} {{ {'a': {}}['a'] }} {{ [[1, 2], [3]][0][1] }} {{ '{{ }}' ~ "%}" }} {{ {} ~ [] ~ () }}
+{% set x = {'a': [1, {'b': 2 * 3}]} %}{{ x }} {% set x = x.a[1:] %}{{ x }} {{ x == [{'b': 6}] }} {{ x + x }} {{ (x + x)|tojson }} {% set y = x + [1] %}{{ y[-1] }} {{ y[:1] }} {{ y|last }}
+{% for m in l %}{% set t = m ~ '-' if not loop.last else m ~ '' %}{{ t }}{% endfor %} {% for k, v in {'a': 1, 'b': [2]}.items() if v is not string %}{{ k ~ '=' ~ v }};{% endfor %}
+{% set ns = namespace(found=false, text='') %}{% for a in l %}{% if a == 1 and not ns.found %}{% set ns.found = true %}{% set ns.text = ns.text ~ a * 10 ~ ',' %}{% endif %}{% endfor %}{{ ns.found }} {{ ns.text }}
+{% if 'x' not in d and d.b is defined and d['b'] is not none and (d.get('q') is none or d.q) %}y{% endif %}{{ 'y' if s[:5] == 'Hello' and s[-1] != 'x' else 'z' }}{{ not (t and f) or n }}
+{{ s.split(' ')[0].strip(',').lower() ~ s.split()[-1].upper() }} {{ (s ~ e).replace('l', '') | length * 2 }} {{ '%s-%d-%.2f' | format(s, 3, 1.5) }} {{ '\n'.join(l | map('string')) }}
+{{ l|tojson|length }} {{ d|items|list|length }} {{ nested|map(attribute='k')|map('upper')|join('+') }} {{ nested|tojson|replace('"', "'") }} {{ [d, l]|map('length')|list }} {{ 'a,b'.split(',')|tojson }} {{ l|sort(reverse=true)|join }} {{ d|dictsort(reverse=true)|map('first')|list }}
+{{ '<|%s|>' % s }} {{ '%s-%s' % (1, 2) * 2 }} {{ '%d%%' % i ~ 'x' }} {{ 'a%sb' % 'x'|upper }} {{ 2 * 7 % 4 }} {{ ('%s' % 2.0) * 2 }}
+{{ 'a\nb\n'|indent(2) }}| {{ lines|indent }}| {{ 'a\n\nb'|indent('>', first=true, blank=true) }} {{ ''|indent(first=true) }}| {{ true * 1.5 }} {{ 2.5 * false }} {{ true * 'ab' }}
 {{ namespace(a=1).a }} {{ namespace({'b': 2}).b }}
 {{ d.b + d.b * 2 - 1 }} {{ -l[0] }} {{ - 3 }} {{ +3 }} {{ 3 - -3 }} {{ [-1, -2] }} {{ (-1) ** 2 }} {{ 10 - 2 - 3 }} {{ 2 ** 3 ** 2 }}
   {{- ' x ' -}}  |  {%+ if t %} plus {% endif +%}
