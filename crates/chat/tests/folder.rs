@@ -14,7 +14,8 @@ fn a_template_is_a_string_a_list_or_a_file() {
     let config = |template: Value| json!({ "chat_template": template, "bos_token": "<s>" }).to_string();
     let one = of_folder(Some(&config(json!("T"))), None, None).expect("a template");
     assert_eq!((one.source(false), one.source(true)), (Some("T"), Some("T")));
-    let named = json!([{ "name": "default", "template": "D" }, { "name": "tool_use", "template": "U" }, { "name": "rag", "template": "R" }]);
+    let entry = |name: &str, template: &str| json!({ "name": name, "template": template });
+    let named = json!([entry("default", "D"), entry("tool_use", "U"), entry("rag", "R")]);
     let two = of_folder(Some(&config(named.clone())), None, None).expect("templates");
     assert_eq!((two.source(false), two.source(true)), (Some("D"), Some("U")));
     let file = of_folder(Some(&config(named)), Some("F"), None).expect("a template");
@@ -48,7 +49,7 @@ fn a_folder_that_cannot_be_read_says_where() {
 #[test]
 fn errors_tell_the_line_and_the_cause() {
     let message = json!({ "role": "user", "content": "q" });
-    let check = |source: &str, expected: &str| assert_eq!(error_of(source, &[message.clone()]), expected);
+    let check = |source: &str, expected: &str| assert_eq!(error_of(source, std::slice::from_ref(&message)), expected);
     check("a\n{{ raise_exception('Only ' ~ 2 ~ ' roles') }}", "Only 2 roles");
     check("{% macro m() %}{{ raise_exception('in a macro') }}{% endmacro %}{{ m() }}", "in a macro");
     check(

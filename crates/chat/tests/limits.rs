@@ -25,9 +25,23 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
     vec![
         ("loops", looped("{% for j in range(100000) %}{% endfor %}"), "steps"),
         ("loop with text", looped("{{ i }}"), ""),
-        ("loop with nothing", looped(&"{% for j in range(100000) %}".repeat(50)).replace("{% endfor %}", &"{% endfor %}".repeat(51)), "steps"),
+        (
+            "loop with nothing",
+            looped(&"{% for j in range(100000) %}".repeat(50)).replace(
+                "{% endfor %}\
+             ",
+                &"{% endfor %}".repeat(51),
+            ),
+            "steps",
+        ),
         ("recursive macro", "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}".into(), "recursion"),
-        ("branching macro", "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(40) }}".into(), ""),
+        (
+            "branching macro",
+            "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}\
+             {{ m(40) }}"
+                .into(),
+            "",
+        ),
         ("recursive loop", "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}".into(), "recursion"),
         ("range", "{{ range(10**9) }}".into(), "range"),
         ("range of steps", "{{ range(9223372036854775807, -9223372036854775807, -1) }}".into(), "range"),
@@ -49,7 +63,13 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
         ("JSON of JSON", doubling("'\"'", "x | tojson", "{{ x }}"), "bytes"),
         ("format", "{{ '%1000000000d' | format(1) }}".into(), ""),
         ("indent", doubling("'a\n'", "(x ~ x) | indent(100000)", "{{ x }}"), ""),
-        ("indent of JSON", "{% set ns = namespace(x=1) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}{% endfor %}{% for i in range(999) %}{{ ns.x | tojson(indent=1000) }}{% endfor %}".into(), ""),
+        (
+            "indent of JSON",
+            "{% set ns = namespace(x=1) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}\
+             {% endfor %}{% for i in range(999) %}{{ ns.x | tojson(indent=1000) }}{% endfor %}"
+                .into(),
+            "",
+        ),
         ("padding", "{{ 'a'.ljust(10**9) }}{{ 'a'.center(10**18) }}{{ 'a'.zfill(10**9) }}".into(), "bytes"),
         ("center filter", "{{ 'a' | center(10**9) }}".into(), "unknown"),
         ("batch", "{{ [1] | batch(10**8, 'x') | list }}".into(), ""),
@@ -58,21 +78,70 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
         ("nesting in a namespace", looped("{% set ns.x = [ns.x] %}"), "deep"),
         ("dicts in a namespace", looped("{% set ns.x = {'a': ns.x} %}"), "deep"),
         ("namespace in itself", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}".into(), "namespace"),
-        ("namespace in its list", "{% set ns = namespace() %}{% set ns.a = [{'b': ns}] %}{{ ns ~ ns }}".into(), "namespace"),
+        (
+            "namespace in its list",
+            "{% set ns = namespace() %}{% set ns.a = [{'b': ns}] %}{{ ns ~ ns }}\
+             "
+            .into(),
+            "namespace",
+        ),
         ("slices of slices", looped("{% set ns.x = ns.x[0:] %}{% set ns.s = namespace(y=ns.x) %}"), ""),
         ("sums in a list", looped("{% set ns.x = [ns.x[0:] + [1]] %}"), ""),
         ("growing list", looped("{% set ns.x = ns.x + [i] %}"), "steps"),
         ("growing text", looped("{% set ns.s = ns.s + 'abcdefghijklmnopqrstuvwxyz' %}"), "steps"),
         ("captured text", looped("{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}"), "steps"),
-        ("captured in a macro", "{% macro m(a) %}{{ a }}{{ a }}{% endmacro %}".to_owned() + &doubling("'ab'", "m(x)", "{{ x }}"), "steps"),
+        (
+            "captured in a macro",
+            "{% macro m(a) %}{{ a }}{{ a }}{% endmacro %}\
+             "
+            .to_owned()
+                + &doubling("'ab'", "m(x)", "{{ x }}"),
+            "steps",
+        ),
         ("long prompt", "{% for i in range(100000) %}abcdefghijklmnopqrstuvwxyz{% endfor %}".into(), "longer than"),
         ("long text", format!("{{% for i in range(99999) %}}{}{{% endfor %}}", "x".repeat(50_000)), "longer than"),
-        ("comparison", "{% set a = range(20000) | list %}{% set b = range(20000) | list %}{% for i in range(100000) %}{% if a == b %}{% endif %}{% endfor %}".into(), "steps"),
-        ("search", "{% set a = range(20000) | list %}{% for i in range(100000) %}{% if -1 in a %}{% endif %}{% endfor %}".into(), "steps"),
-        ("search in a text", "{% set a = 'ab' * 400000 %}{% for i in range(100000) %}{% if 'bb' in a %}{% endif %}{% endfor %}".into(), "steps"),
-        ("methods of a text", "{% set a = 'ab' * 400000 %}{% for i in range(100000) %}{% if a.find('bb') %}{% endif %}{{ a.count('x') }}{{ a.split('b') | length }}{% endfor %}".into(), "steps"),
-        ("sorted", "{% set a = range(20000) | list %}{% for i in range(100000) %}{% set b = a | sort %}{% endfor %}".into(), "steps"),
-        ("strings of a list", "{% set a = range(20000) | list %}{% for i in range(100000) %}{% set b = a ~ a %}{% endfor %}".into(), "steps"),
+        (
+            "comparison",
+            "{% set a = range(20000) | list %}{% set b = range(20000) | list %}\
+             {% for i in range(100000) %}{% if a == b %}{% endif %}{% endfor %}"
+                .into(),
+            "steps",
+        ),
+        (
+            "search",
+            "{% set a = range(20000) | list %}{% for i in range(100000) %}{% if -1 in a %}{% endif %}\
+             {% endfor %}"
+                .into(),
+            "steps",
+        ),
+        (
+            "search in a text",
+            "{% set a = 'ab' * 400000 %}{% for i in range(100000) %}{% if 'bb' in a %}\
+             {% endif %}{% endfor %}"
+                .into(),
+            "steps",
+        ),
+        (
+            "methods of a text",
+            "{% set a = 'ab' * 400000 %}{% for i in range(100000) %}{% if a.find('bb') %}\
+             {% endif %}{{ a.count('x') }}{{ a.split('b') | length }}{% endfor %}"
+                .into(),
+            "steps",
+        ),
+        (
+            "sorted",
+            "{% set a = range(20000) | list %}{% for i in range(100000) %}{% set b = a | sort %}\
+             {% endfor %}"
+                .into(),
+            "steps",
+        ),
+        (
+            "strings of a list",
+            "{% set a = range(20000) | list %}{% for i in range(100000) %}\
+             {% set b = a ~ a %}{% endfor %}"
+                .into(),
+            "steps",
+        ),
         ("format with braces", doubling("'{0}{0}'", "x.format(x)", "{{ x }}"), ""),
         ("sum", "{% set a = ['a' * 1000] * 1000 %}{{ a | sum(start='') | length }}".into(), ""),
         ("unpacking", "{% set a, b = [0] * 100000 %}{{ a }}".into(), ""),

@@ -49,7 +49,7 @@ fn render(source: &str, conversation: &Conversation<Json>) -> Result<String, Str
     prompt.map_err(|error| error.message().to_owned())
 }
 
-/// What differs, if anything does.
+/// The difference, if there is one.
 fn difference(outcome: &Outcome, got: &Result<String, String>) -> Option<String> {
     match (outcome, got) {
         (Outcome::Prompt(expected), Ok(got)) if expected == got => None,
@@ -105,7 +105,7 @@ fn long_conversations_are_far_from_the_limit() {
     let expected: Expected = serde_json::from_str(&read("expected.json")).expect("the records are JSON");
     let text = "A sentence of usual length, of which a message has some. ".repeat(10);
     let message = |index: usize| {
-        let role = if index % 2 == 0 { "user" } else { "assistant" };
+        let role = ["user", "assistant"][index % 2];
         serde_json::from_value(serde_json::json!({ "role": role, "content": text })).expect("a message")
     };
     let conversation = Conversation {
@@ -118,7 +118,7 @@ fn long_conversations_are_far_from_the_limit() {
     for name in expected.prompts.keys() {
         let template = Template::compile(&read(&format!("{name}.jinja"))).expect("a template");
         let started = std::time::Instant::now();
-        // Those that fail do so for the tools, before they go through the messages.
+        // The others reject the tools before they go through the messages.
         if let Ok(steps) = template.steps(&conversation) {
             println!("{steps:>8} {:>10.3?} {name}", started.elapsed());
             // One looks for pictures in each character of a text, and has steps for them.

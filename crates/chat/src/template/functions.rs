@@ -1,6 +1,7 @@
 //! Functions and filters of templates: those that transformers adds, and those that stand in for operators
 //! ([`super::source`]).
 
+use super::limits::PROMPT_BYTES_MAX;
 use super::python;
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
@@ -11,7 +12,7 @@ const DEPTH_MAX: usize = 256;
 /// Steps that an item of a copied list takes.
 const VISIT_STEPS: u64 = 4;
 /// Most bytes in a text that a template repeats.
-const REPEATED_BYTES_MAX: usize = super::PROMPT_BYTES_MAX;
+const REPEATED_BYTES_MAX: usize = PROMPT_BYTES_MAX;
 /// Widest indent.
 const INDENT_MAX: i64 = 1 << 16;
 /// Largest bound of a range: any length above 100,000 is an error anyway.
@@ -54,7 +55,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         let items = value.try_iter()?.checked().map(|item| state.consume_fuel(1).and(item));
         items.collect::<Result<Vec<Value>, Error>>()
     });
-    // What has a length and items, in Python also strings and mappings.
+    // Strings and mappings are sequences in Python.
     environment.add_test("sequence", |value: &Value| value.is_undefined() || value.len().is_some());
     environment.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
     environment.add_filter("tojson", |state: &mut State<'_, '_>, value: &Value, args: Rest<ValueOrKwargs>| {
@@ -156,7 +157,7 @@ fn indent(value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
             out.push_str(&indent);
         }
         out.push_str(line);
-        if out.len() > super::PROMPT_BYTES_MAX {
+        if out.len() > PROMPT_BYTES_MAX {
             return Err(python::too_long());
         }
     }

@@ -1,5 +1,6 @@
 //! `tojson` as transformers has it: `json.dumps` of Python.
 
+use super::limits::PROMPT_BYTES_MAX;
 use super::python;
 use minijinja::value::{Kwargs, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -71,7 +72,7 @@ fn indent_of(value: &Value) -> Result<Option<String>, Error> {
 
 impl Writer {
     fn check(&self) -> Result<(), Error> {
-        if self.out.len() > super::PROMPT_BYTES_MAX { Err(python::too_long()) } else { Ok(()) }
+        if self.out.len() > PROMPT_BYTES_MAX { Err(python::too_long()) } else { Ok(()) }
     }
 
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {

@@ -6,13 +6,16 @@
 mod folder;
 mod functions;
 mod json;
+mod limits;
 mod methods;
 mod python;
 mod source;
 mod time;
 
 pub use folder::{FolderTemplates, of_folder};
+pub use limits::{PROMPT_BYTES_MAX, STEPS_MAX, TEMPLATE_BYTES_MAX};
 
+use limits::STEPS_PER_BYTE;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, State};
 use serde::Serialize;
@@ -20,26 +23,11 @@ use serde_json::{Map, Value};
 use std::error::Error as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::{Error, Result};
 
 /// A JSON value that keeps the order of its keys, which prompts repeat. [`serde_json::Value`] sorts them.
 pub use minijinja::Value as Json;
-
-/// Longest source of a template in bytes.
-pub const TEMPLATE_BYTES_MAX: usize = 1 << 18;
-
-/// Longest prompt that a template makes, in bytes.
-pub const PROMPT_BYTES_MAX: usize = 1 << 20;
-
-/// Most steps of a template, an instruction each or what takes as long, for a conversation without text.
-/// 200 messages take some ten thousand.
-pub const STEPS_MAX: u64 = 1 << 20;
-
-/// Further steps for each byte of the messages: templates that look for pictures go through each character of a text,
-/// with nine steps for one.
-const STEPS_PER_BYTE: u64 = 16;
 
 /// Deepest nesting of frames: four for each macro, one for each loop.
 const RECURSION_MAX: usize = 200;
@@ -71,7 +59,7 @@ impl Template {
     /// Compiles a template.
     ///
     /// # Errors
-    /// INVALID_ARG with the line and the cause if it is no template, or too long.
+    /// INVALID_ARG with the line and the cause: the source has a syntax error, or exceeds a limit.
     pub fn compile(source: &str) -> Result<Self> {
         if source.len() > TEMPLATE_BYTES_MAX {
             let len = source.len();
@@ -81,7 +69,7 @@ impl Template {
         }
         let source = source::translate(source)
             .map_err(|error| Error::invalid(format!("chat template, line {}: {}", error.line, error.what)))?;
-        let mut environment = base().clone();
+        let mut environment = environment();
         guarded(|| environment.add_template_owned(NAME, source).map_err(|error| describe(&error, STEPS_MAX)))?;
         Ok(Self { environment })
     }
@@ -92,13 +80,16 @@ impl Template {
     /// INVALID_ARG with the text of `raise_exception`, or what failed; also for a template that takes too many steps,
     /// or whose text is longer than [`PROMPT_BYTES_MAX`].
     pub fn render<V: Serialize>(&self, conversation: &Conversation<V>) -> Result<String> {
-        self.render_at(conversation, SystemTime::now())
+        // Templates write the date.
+        #[allow(clippy::disallowed_methods)]
+        let now = SystemTime::now();
+        self.render_at(conversation, now)
     }
 
     /// The prompt of a conversation at a time, which templates write with `strftime_now`.
     ///
     /// # Errors
-    /// As [`Self::render`].
+    /// INVALID_ARG: the errors of [`Self::render`].
     pub fn render_at<V: Serialize>(&self, conversation: &Conversation<V>, now: SystemTime) -> Result<String> {
         let (context, bytes) = context(conversation, now)?;
         Ok(guarded(|| self.run(context, bytes))?.0)
@@ -107,9 +98,9 @@ impl Template {
     /// Steps that the prompt of a conversation takes.
     ///
     /// # Errors
-    /// As [`Self::render`].
+    /// INVALID_ARG: the errors of [`Self::render`].
     pub fn steps<V: Serialize>(&self, conversation: &Conversation<V>) -> Result<u64> {
-        let (context, bytes) = context(conversation, SystemTime::now())?;
+        let (context, bytes) = context(conversation, UNIX_EPOCH)?;
         Ok(guarded(|| self.run(context, bytes))?.1)
     }
 
@@ -137,25 +128,21 @@ impl Template {
     }
 }
 
-/// The environment that all templates share.
-fn base() -> &'static Environment<'static> {
-    static BASE: OnceLock<Environment<'static>> = OnceLock::new();
-    BASE.get_or_init(|| {
-        let mut environment = Environment::new();
-        let mut syntax = minijinja::syntax::SyntaxConfig::builder();
-        environment
-            .set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build().expect("the delimiters are jinja's"));
-        environment.set_debug(false);
-        environment.set_fuel(Some(STEPS_MAX));
-        environment.set_recursion_limit(RECURSION_MAX);
-        environment.set_unknown_method_callback(methods::call);
-        environment.set_formatter(|out, _: &mut State<'_, '_>, value| match value.as_str() {
-            Some(text) => Ok(out.write_str(text)?),
-            None => Ok(out.write_str(&python::to_str(value)?)?),
-        });
-        functions::add_to(&mut environment);
-        environment
-    })
+/// An environment with everything but the template.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let mut syntax = minijinja::syntax::SyntaxConfig::builder();
+    environment.set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build().expect("the delimiters are jinja's"));
+    environment.set_debug(false);
+    environment.set_fuel(Some(STEPS_MAX));
+    environment.set_recursion_limit(RECURSION_MAX);
+    environment.set_unknown_method_callback(methods::call);
+    environment.set_formatter(|out, _: &mut State<'_, '_>, value| match value.as_str() {
+        Some(text) => Ok(out.write_str(text)?),
+        None => Ok(out.write_str(&python::to_str(value)?)?),
+    });
+    functions::add_to(&mut environment);
+    environment
 }
 
 /// Reasoning of a message, under the names that clients give it: the first that is there is the value of all.

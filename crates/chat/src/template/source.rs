@@ -31,7 +31,7 @@ pub(super) struct TooComplex {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum TokenKind {
     Name,
     Text,
     Number,
@@ -44,7 +44,7 @@ enum Kind {
 struct Token<'a> {
     text: &'a str,
     start: usize,
-    kind: Kind,
+    kind: TokenKind,
 }
 
 impl Token<'_> {
@@ -153,22 +153,24 @@ fn tokens(source: &str, mut at: usize) -> (Vec<Token<'_>>, usize) {
             return (found, at + 2);
         }
         let (kind, len) = match byte {
-            b'\'' | b'"' => (Kind::Text, text_len(rest)),
-            b'0'..=b'9' => (Kind::Number, number_len(rest)),
+            b'\'' | b'"' => (TokenKind::Text, text_len(rest)),
+            b'0'..=b'9' => (TokenKind::Number, number_len(rest)),
             b'_' | b'a'..=b'z' | b'A'..=b'Z' | 0x80.. => {
                 let is_name = |c: char| c == '_' || c.is_ascii_alphanumeric() || !c.is_ascii();
-                (Kind::Name, rest.find(|c| !is_name(c)).unwrap_or(rest.len()))
+                (TokenKind::Name, rest.find(|c| !is_name(c)).unwrap_or(rest.len()))
             }
             b'(' | b'[' | b'{' => {
                 depth += 1;
-                (Kind::Open, 1)
+                (TokenKind::Open, 1)
             }
             b')' | b']' | b'}' => {
                 depth = depth.saturating_sub(1);
-                (Kind::Close, 1)
+                (TokenKind::Close, 1)
             }
-            _ if ["**", "//", "==", "!=", "<=", ">="].iter().any(|two| rest.starts_with(two)) => (Kind::Operator, 2),
-            _ => (Kind::Operator, 1),
+            _ if ["**", "//", "==", "!=", "<=", ">="].iter().any(|two| rest.starts_with(two)) => {
+                (TokenKind::Operator, 2)
+            }
+            _ => (TokenKind::Operator, 1),
         };
         found.push(Token { text: &rest[..len], start: at, kind });
         at += len;
@@ -279,22 +281,23 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
         let level = levels.last_mut().expect("the outermost level stays");
         // A sign or star behind an operator or at the beginning belongs to its operand.
         let is_prefix = before.is_none_or(|before| {
-            matches!(before.kind, Kind::Open | Kind::Operator) || (before.kind == Kind::Name && is_keyword(before.text))
+            matches!(before.kind, TokenKind::Open | TokenKind::Operator)
+                || (before.kind == TokenKind::Name && is_keyword(before.text))
         });
         match (token.kind, token.text) {
-            (Kind::Open, _) => {
+            (TokenKind::Open, _) => {
                 if depth > BRACKETS_MAX {
                     return Err(format!("more than {BRACKETS_MAX} brackets in one another"));
                 }
                 levels.push(Level::new(token.end()));
             }
-            (Kind::Close, _) => {
+            (TokenKind::Close, _) => {
                 edits.close(level, before_end);
                 if depth > 1 {
                     levels.pop();
                 }
             }
-            (Kind::Operator, "~") => {
+            (TokenKind::Operator, "~") => {
                 edits.close_mul(level, before_end);
                 if !std::mem::replace(&mut level.in_concat, true) {
                     edits.open(level.concat_start, " __concat(");
@@ -302,10 +305,10 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 edits.put(token.start, 1, ",");
                 (level.mul_start, level.muls) = (token.end(), 0);
             }
-            (Kind::Operator, "*" | "**") if is_prefix => {
+            (TokenKind::Operator, "*" | "**") if is_prefix => {
                 (level.concat_start, level.mul_start) = (token.end(), token.end());
             }
-            (Kind::Operator, "*") => {
+            (TokenKind::Operator, "*") => {
                 if level.in_mul && !level.is_product {
                     edits.close_mul(level, before_end);
                 }
@@ -321,17 +324,19 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 edits.put(token.start, 1, ",");
             }
             // A format of Python.
-            (Kind::Operator, "%") if before.is_some_and(|before| before.kind == Kind::Text) && !level.in_mul => {
+            (TokenKind::Operator, "%")
+                if before.is_some_and(|before| before.kind == TokenKind::Text) && !level.in_mul =>
+            {
                 edits.open(level.mul_start, " __format(");
                 edits.put(token.start, 1, ",");
                 (level.in_mul, level.is_product, level.muls) = (true, false, level.muls + 1);
             }
-            (Kind::Operator, "/" | "//" | "%") => edits.close_mul(level, before_end),
+            (TokenKind::Operator, "/" | "//" | "%") => edits.close_mul(level, before_end),
             // minijinja has no positive sign.
-            (Kind::Operator, "+") if is_prefix => edits.put(token.start, 1, " "),
-            (Kind::Operator, "-") if is_prefix => {}
-            (Kind::Operator, "**" | "|" | ".") => {}
-            (Kind::Operator, _) => {
+            (TokenKind::Operator, "+") if is_prefix => edits.put(token.start, 1, " "),
+            (TokenKind::Operator, "-") if is_prefix => {}
+            (TokenKind::Operator, "**" | "|" | ".") => {}
+            (TokenKind::Operator, _) => {
                 edits.close(level, before_end);
                 *level = Level::new(token.end());
                 if is_set && depth == 1 && token.text == "=" && value_start.is_none() {
@@ -339,23 +344,25 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 }
             }
             // The name of a statement.
-            (Kind::Name, _) if index == 0 && is_block => *level = Level::new(token.end()),
-            (Kind::Name, "recursive") if tokens[0].text != "for" => {}
-            (Kind::Name, name) if is_keyword(name) && before.is_none_or(|before| before.text != ".") => {
-                // `x is in y` and `x is not none` are tests, which bind as filters do.
-                if before.is_none_or(|before| before.text != "is") && !is_negated_test(tokens, index) {
-                    edits.close(level, before_end);
-                    if is_for && depth == 1 {
-                        match (name, value_start) {
-                            ("in", None) => value_start = Some((token.end(), index + 1)),
-                            ("if" | "recursive", Some(_)) => value_end = value_end.or(Some(before_end)),
-                            _ => {}
-                        }
+            (TokenKind::Name, _) if index == 0 && is_block => *level = Level::new(token.end()),
+            (TokenKind::Name, "recursive") if tokens[0].text != "for" => {}
+            // `x is in y` and `x is not none` are tests, which bind as filters do.
+            (TokenKind::Name, name)
+                if is_keyword(name)
+                    && before.is_none_or(|before| before.text != "." && before.text != "is")
+                    && !is_negated_test(tokens, index) =>
+            {
+                edits.close(level, before_end);
+                if is_for && depth == 1 {
+                    match (name, value_start) {
+                        ("in", None) => value_start = Some((token.end(), index + 1)),
+                        ("if" | "recursive", Some(_)) => value_end = value_end.or(Some(before_end)),
+                        _ => {}
                     }
-                    *level = Level::new(token.end());
                 }
+                *level = Level::new(token.end());
             }
-            (Kind::Text, text) if text.contains('\\') => unescape(&mut edits, token),
+            (TokenKind::Text, text) if text.contains('\\') => unescape(&mut edits, token),
             _ => {}
         }
     }
@@ -365,7 +372,7 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
     }
     if let Some((start, index)) = value_start {
         let value = &tokens[index..];
-        let is_constant = matches!(value, [token] if matches!(token.kind, Kind::Text | Kind::Number));
+        let is_constant = matches!(value, [token] if matches!(token.kind, TokenKind::Text | TokenKind::Number));
         if !is_constant && !value.is_empty() {
             let is_attribute = tokens[..index].iter().any(|token| token.text == ".");
             edits.open(start, " (");
