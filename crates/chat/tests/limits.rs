@@ -159,6 +159,26 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
         ("products", format!("{{{{ 1{} }}}}", " * 1".repeat(500)), ""),
         ("elif", format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}a".repeat(20_000)), "elif"),
         ("ifs", format!("{}{}", "{% if 1 %}".repeat(10_000), "{% endif %}".repeat(10_000)), ""),
+        (
+            "elif in elif",
+            "{% if 0 %}{% elif 1 %}{% elif 1 %}{% elif 1 %}".repeat(120) + &"{% endif %}".repeat(120),
+            "elif",
+        ),
+        (
+            "ifs around an expression",
+            "{% if 1 %}{% elif 1 %}".repeat(120)
+                + &format!("{{{{ {}1 }}}}", "not ".repeat(1000))
+                + &"{% endif %}".repeat(120),
+            "",
+        ),
+        (
+            "deep value in deep macros",
+            "{% set ns = namespace(x=1) %}{% for i in range(250) %}{% set ns.x = [ns.x] %}{% endfor %}\
+             {% macro m(n, v) %}{% if n %}{{ m(n - 1, [v]) }}{% else %}{{ v }}{{ v | tojson }}{{ v ~ v }}{{ v == [v] }}\
+             {% set w = v %}{% endif %}{% endmacro %}{{ m(6, ns.x) }}{{ m(40, 1) }}"
+                .into(),
+            "",
+        ),
         ("elifs", format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}a".repeat(256)), ""),
         ("comments", "{#".repeat(100_000), "line"),
         ("columns", "x".repeat(66_000) + "{% x", "line"),

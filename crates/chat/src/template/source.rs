@@ -11,7 +11,7 @@
 //! - `{% for x in a %}` becomes `{% for x in (a)|__each %}`, which fails for `none` as Python does.
 //! - Signs, escapes and the end of a line behind `{% raw %}` become those of minijinja with the same meaning.
 //!
-//! Lines keep their numbers. What is no template is left as it is, and minijinja explains it.
+//! Lines keep their numbers. Syntax errors stay for minijinja to report.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ const TAG_TOKENS_MAX: usize = 1024;
 const BRACKETS_MAX: usize = 24;
 /// Longest line: minijinja counts columns in 16 bits.
 const LINE_BYTES_MAX: usize = 65_000;
-/// Most `elif` of one `if`.
+/// Most `elif` of the statements that are open: minijinja descends a few stack frames for each.
 const ELIFS_MAX: usize = 256;
 
 /// A limit that the source exceeds.
@@ -88,12 +88,11 @@ pub(super) fn translate(source: &str) -> Result<String, TooComplex> {
                 }
                 Some("if") => elifs.push(0),
                 Some("elif") => {
-                    let count = elifs.last_mut().map_or(0, |count| {
+                    if let Some(count) = elifs.last_mut() {
                         *count += 1;
-                        *count
-                    });
-                    if count > ELIFS_MAX {
-                        return Err(failed(format!("more than {ELIFS_MAX} elif in a row")));
+                    }
+                    if elifs.iter().sum::<usize>() > ELIFS_MAX {
+                        return Err(failed(format!("more than {ELIFS_MAX} elif in one another")));
                     }
                 }
                 Some("endif") => drop(elifs.pop()),
@@ -253,7 +252,7 @@ impl Edits {
 
 fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out: &mut String) -> Result<(), String> {
     let is_block = source[open..].starts_with("{%");
-    // The sign of whitespace at the end is none of the expression.
+    // The signs of whitespace are not part of the expression.
     let signs = |token: &&Token<'_>| token.text == "-" || token.text == "+";
     let tail = tokens.last().filter(|token| signs(token) && token.end() + 2 == end);
     let head = tokens.first().filter(|token| signs(token) && token.start == open + 2);
@@ -272,7 +271,7 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
     let mut levels = vec![Level::new(tokens.first().map_or(open + 2, |token| token.start))];
     let is_set = is_block && tokens.first().is_some_and(|token| token.text == "set");
     let is_for = is_block && tokens.first().is_some_and(|token| token.text == "for");
-    // The value of `set`, or that which `for` goes through.
+    // The value of `set`, or the iterable of `for`.
     let (mut value_start, mut value_end) = (None, None);
     for (index, token) in tokens.iter().enumerate() {
         let before = index.checked_sub(1).map(|index| tokens[index]);
