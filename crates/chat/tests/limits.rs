@@ -22,6 +22,10 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
     let looped = |body: &str| {
         format!("{{% set ns = namespace(x=[0], s='ab') %}}{{% for i in range(100000) %}}{body}{{% endfor %}}")
     };
+    let many =
+        |condition: &str| format!("{{% for i in range(100000) %}}{{% if {condition} %}}{{% endif %}}{{% endfor %}}");
+    let trees =
+        "{% set x = [1] %}{% set y = [1] %}".to_owned() + &"{% set x = [x, x] %}{% set y = [y, y] %}".repeat(13);
     vec![
         ("loops", looped("{% for j in range(100000) %}{% endfor %}"), "steps"),
         ("loop with text", looped("{{ i }}"), ""),

@@ -42,6 +42,9 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_function("namespace", namespace);
     environment.add_function("__concat", concat);
     environment.add_function("__mul", product);
+    environment
+        .add_filter("__compared", |state: &mut State<'_, '_>, value: Value| compared(state, &value).map(|()| value));
+    add_comparisons(environment);
     environment.add_function("__format", format);
     environment.add_filter("indent", indent);
     environment.add_filter("__keep", |state: &mut State<'_, '_>, value: Value| keep(state, value, true));
@@ -197,6 +200,70 @@ fn multiply(state: &mut State<'_, '_>, a: &Value, b: &Value) -> Result<Value, Er
     state.consume_fuel((items.len() as u64).saturating_mul(count as u64).saturating_mul(VISIT_STEPS))?;
     let items: Vec<Value> = (0..if items.is_empty() { 0 } else { count }).flat_map(|_| items.iter().cloned()).collect();
     Ok(if repeated.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) })
+}
+
+/// Charges for a comparison with a value: a step for each of its parts, and for 64 bytes of a text.
+pub(super) fn compared(state: &State<'_, '_>, value: &Value) -> Result<(), Error> {
+    if let Some(text) = value.as_str() {
+        return state.consume_fuel(text.len() as u64 / 64);
+    }
+    let Some(object) = value.as_object() else { return Ok(()) };
+    for (key, item) in object.try_iter_pairs().into_iter().flatten() {
+        state.consume_fuel(1)?;
+        compared(state, &key)?;
+        compared(state, &item)?;
+    }
+    Ok(())
+}
+
+/// Tests and filters that compare, with a charge.
+fn add_comparisons(environment: &mut Environment<'static>) {
+    use minijinja::filters::{dictsort, groupby, max, min, sort, unique};
+    use std::cmp::Ordering;
+    type Accepts = fn(Ordering) -> bool;
+    let tests: [(&[&'static str], Accepts); 4] = [
+        (&["lt", "lessthan", "<"], Ordering::is_lt),
+        (&["le", "<="], Ordering::is_le),
+        (&["gt", "greaterthan", ">"], Ordering::is_gt),
+        (&["ge", ">="], Ordering::is_ge),
+    ];
+    for (names, accepts) in tests {
+        for name in names {
+            environment.add_test(*name, move |state: &mut State<'_, '_>, a: &Value, b: &Value| {
+                compared(state, b).map(|()| accepts(a.cmp(b)))
+            });
+        }
+    }
+    for (names, is_equal) in [(["eq", "equalto", "=="].as_slice(), true), (&["ne", "!="], false)] {
+        for name in names {
+            environment.add_test(*name, move |state: &mut State<'_, '_>, a: &Value, b: &Value| {
+                compared(state, b).map(|()| (a == b) == is_equal)
+            });
+        }
+    }
+    let is_in = Value::from_function(minijinja::tests::is_in);
+    environment.add_test("in", move |state: &mut State<'_, '_>, value: &Value, container: &Value| {
+        compared(state, container)?;
+        is_in.call(state, &[value.clone(), container.clone()])
+    });
+    let filters = [
+        ("sort", Value::from_function(sort)),
+        ("unique", Value::from_function(unique)),
+        ("groupby", Value::from_function(groupby)),
+        ("dictsort", Value::from_function(dictsort)),
+        ("min", Value::from_function(min)),
+        ("max", Value::from_function(max)),
+    ];
+    for (name, filter) in filters {
+        environment.add_filter(name, move |state: &mut State<'_, '_>, value: &Value, args: Rest<ValueOrKwargs>| {
+            // As often as an item is compared when a list is sorted.
+            for _ in 0..value.len().unwrap_or(0).max(1).ilog2() + 1 {
+                compared(state, value)?;
+            }
+            let args: Vec<Value> = std::iter::once(value.clone()).chain(args.into_values()).collect();
+            filter.call(state, &args)
+        });
+    }
 }
 
 /// A value for a variable: its lazy sequences are lists, and it is not nested too deep.

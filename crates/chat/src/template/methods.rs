@@ -63,6 +63,7 @@ fn on_list(state: &mut State<'_, '_>, list: &Value, name: &str, args: &[Value]) 
     match name {
         "index" | "count" => {
             let (wanted,) = from_args::<(&Value,)>(args)?;
+            super::functions::compared(state, list)?;
             let mut count = 0;
             for (index, item) in list.try_iter()?.checked().enumerate() {
                 state.consume_fuel(1)?;

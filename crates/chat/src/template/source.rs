@@ -9,6 +9,8 @@
 //!   value is nested: both would otherwise grow without a charge. For `{% set namespace.x = a %}` it is `__hold`, which
 //!   also rejects namespaces: one that held itself would never be freed.
 //! - `{% for x in a %}` becomes `{% for x in (a)|__each %}`, which fails for `none` as Python does.
+//! - `a == b` becomes `a == (b)|__compared`, and other comparisons alike, unless `b` is a constant: minijinja charges
+//!   for the items of a list, but not for what they hold.
 //! - Signs, escapes and the end of a line behind `{% raw %}` become those of minijinja with the same meaning.
 //!
 //! Lines keep their numbers. Syntax errors stay for minijinja to report.
@@ -209,13 +211,23 @@ struct Level {
     in_mul: bool,
     /// Whether the open call is a product, which takes further factors, or a format.
     is_product: bool,
+    /// The first token of the right operand of a comparison.
+    compared: Option<usize>,
     /// Calls in one another.
     muls: usize,
 }
 
 impl Level {
     fn new(start: usize) -> Self {
-        Self { concat_start: start, mul_start: start, in_concat: false, in_mul: false, is_product: false, muls: 0 }
+        Self {
+            concat_start: start,
+            mul_start: start,
+            in_concat: false,
+            in_mul: false,
+            is_product: false,
+            compared: None,
+            muls: 0,
+        }
     }
 }
 
@@ -242,13 +254,29 @@ impl Edits {
         }
     }
 
-    fn close(&mut self, level: &mut Level, at: usize) {
+    fn close_sum(&mut self, level: &mut Level, at: usize) {
         self.close_mul(level, at);
         if std::mem::take(&mut level.in_concat) {
             self.put(at, 0, ")");
         }
     }
+
+    /// Ends the operands that end before a token.
+    fn close(&mut self, level: &mut Level, tokens: &[Token<'_>], index: usize) {
+        let Some(at) = index.checked_sub(1).map(|last| tokens[last].end()) else { return };
+        self.close_sum(level, at);
+        let Some(first) = level.compared.take() else { return };
+        let is_constant =
+            matches!(&tokens[first..index], [] | [Token { kind: TokenKind::Text | TokenKind::Number, .. }])
+                || matches!(&tokens[first..index], [token] if CONSTANTS.contains(&token.text));
+        if !is_constant {
+            self.open(tokens[first - 1].end(), " (");
+            self.put(at, 0, ")|__compared");
+        }
+    }
 }
+
+const CONSTANTS: [&str; 6] = ["true", "false", "none", "True", "False", "None"];
 
 fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out: &mut String) -> Result<(), String> {
     let is_block = source[open..].starts_with("{%");
@@ -291,7 +319,7 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 levels.push(Level::new(token.end()));
             }
             (TokenKind::Close, _) => {
-                edits.close(level, before_end);
+                edits.close(level, tokens, index);
                 if depth > 1 {
                     levels.pop();
                 }
@@ -335,9 +363,14 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
             (TokenKind::Operator, "+") if is_prefix => edits.put(token.start, 1, " "),
             (TokenKind::Operator, "-") if is_prefix => {}
             (TokenKind::Operator, "**" | "|" | ".") => {}
-            (TokenKind::Operator, _) => {
-                edits.close(level, before_end);
+            (TokenKind::Operator, "+" | "-") => {
+                edits.close_sum(level, before_end);
+                *level = Level { compared: level.compared, ..Level::new(token.end()) };
+            }
+            (TokenKind::Operator, operator) => {
+                edits.close(level, tokens, index);
                 *level = Level::new(token.end());
+                level.compared = ["==", "!=", "<", "<=", ">", ">="].contains(&operator).then_some(index + 1);
                 if is_set && depth == 1 && token.text == "=" && value_start.is_none() {
                     value_start = Some((token.end(), index + 1));
                 }
@@ -351,7 +384,8 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                     && before.is_none_or(|before| before.text != "." && before.text != "is")
                     && !is_negated_test(tokens, index) =>
             {
-                edits.close(level, before_end);
+                edits.close(level, tokens, index);
+                let is_loop = is_for && depth == 1 && value_start.is_none();
                 if is_for && depth == 1 {
                     match (name, value_start) {
                         ("in", None) => value_start = Some((token.end(), index + 1)),
@@ -360,6 +394,7 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                     }
                 }
                 *level = Level::new(token.end());
+                level.compared = (name == "in" && !is_loop).then_some(index + 1);
             }
             (TokenKind::Text, text) if text.contains('\\') => unescape(&mut edits, token),
             _ => {}
@@ -367,7 +402,7 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
     }
     let expression_end = tokens.last().map_or(open + 2, Token::end);
     for level in levels.iter_mut().rev() {
-        edits.close(level, expression_end);
+        edits.close(level, tokens, tokens.len());
     }
     if let Some((start, index)) = value_start {
         let value = &tokens[index..];
