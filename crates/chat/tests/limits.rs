@@ -188,6 +188,20 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
         ("columns", "x".repeat(66_000) + "{% x", "line"),
         ("lines", "\n".repeat(100_000) + "{% x", "line"),
         ("tags", "{%".repeat(100_000), "tokens"),
+        (
+            "compared texts",
+            format!("{}{}", "{% set a = 'x' * 1000000 %}{% set b = 'x' * 1000000 %}", many("a == b")),
+            "steps",
+        ),
+        ("compared trees", format!("{trees}{}", many("x == y")), "steps"),
+        ("ordered trees", format!("{trees}{}", many("x < y")), "steps"),
+        ("tree in a list", format!("{trees}{}", many("y in [[x], x]")), "steps"),
+        ("selected trees", format!("{trees}{}", many("[x, x, x, x] | select('equalto', y) | list")), "steps"),
+        ("tree that is in a list", format!("{trees}{}", many("y is in [x, x]")), "steps"),
+        ("sorted trees", format!("{trees}{}", many("[x, y, x, y] | sort")), "steps"),
+        ("unique trees", format!("{trees}{}", many("[x, y] | unique")), "steps"),
+        ("least tree", format!("{trees}{}", many("[x, y] | min")), "steps"),
+        ("counted trees", format!("{trees}{}", many("[x, x].count(y)")), "steps"),
         ("long source", " ".repeat(TEMPLATE_BYTES_MAX + 1), "bytes"),
     ]
 }

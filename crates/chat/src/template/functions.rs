@@ -202,14 +202,14 @@ fn multiply(state: &mut State<'_, '_>, a: &Value, b: &Value) -> Result<Value, Er
     Ok(if repeated.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) })
 }
 
-/// Charges for a comparison with a value: a step for each of its parts, and for 64 bytes of a text.
+/// Charges for a comparison with a value: steps for each of its parts, and one for 64 bytes of a text.
 pub(super) fn compared(state: &State<'_, '_>, value: &Value) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
         return state.consume_fuel(text.len() as u64 / 64);
     }
     let Some(object) = value.as_object() else { return Ok(()) };
     for (key, item) in object.try_iter_pairs().into_iter().flatten() {
-        state.consume_fuel(1)?;
+        state.consume_fuel(VISIT_STEPS)?;
         compared(state, &key)?;
         compared(state, &item)?;
     }
