@@ -202,6 +202,8 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
         ("unique trees", format!("{trees}{}", many("[x, y] | unique")), "steps"),
         ("least tree", format!("{trees}{}", many("[x, y] | min")), "steps"),
         ("counted trees", format!("{trees}{}", many("[x, x].count(y)")), "steps"),
+        ("tree as a key", format!("{trees}{}", many("messages[0][y]")), "steps"),
+        ("tree in a mapping", format!("{trees}{}", many("y in messages[0]")), "steps"),
         ("long source", " ".repeat(TEMPLATE_BYTES_MAX + 1), "bytes"),
     ]
 }

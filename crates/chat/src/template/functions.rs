@@ -44,6 +44,8 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_function("__mul", product);
     environment
         .add_filter("__compared", |state: &mut State<'_, '_>, value: Value| compared(state, &value).map(|()| value));
+    environment.add_filter("__searched", searched);
+    environment.add_filter("__key", key);
     add_comparisons(environment);
     environment.add_function("__format", format);
     environment.add_filter("indent", indent);
@@ -214,6 +216,19 @@ pub(super) fn compared(state: &State<'_, '_>, value: &Value) -> Result<(), Error
         compared(state, &item)?;
     }
     Ok(())
+}
+
+/// The right operand of `in`, with a charge. For a mapping its keys: a lookup would hash all of the left operand.
+fn searched(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
+    let is_map = value.as_object().is_some_and(|object| object.repr() == ObjectRepr::Map);
+    let value = if is_map { Value::from(value.try_iter()?.collect::<Vec<Value>>()) } else { value };
+    compared(state, &value).map(|()| value)
+}
+
+/// A subscript, with a charge. Lists and mappings have no hash in Python and find nothing.
+fn key(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
+    compared(state, &value)?;
+    Ok(if value.as_object().is_some() && !value.is_tuple() { Value::UNDEFINED } else { value })
 }
 
 /// Tests and filters that compare, with a charge.

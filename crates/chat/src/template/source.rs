@@ -266,13 +266,19 @@ impl Edits {
         let Some(at) = index.checked_sub(1).map(|last| tokens[last].end()) else { return };
         self.close_sum(level, at);
         let Some(first) = level.compared.take() else { return };
-        let is_constant =
-            matches!(&tokens[first..index], [] | [Token { kind: TokenKind::Text | TokenKind::Number, .. }])
-                || matches!(&tokens[first..index], [token] if CONSTANTS.contains(&token.text));
-        if !is_constant {
+        if !is_constant(&tokens[first..index]) {
             self.open(tokens[first - 1].end(), " (");
-            self.put(at, 0, ")|__compared");
+            self.put(at, 0, if tokens[first - 1].text == "in" { ")|__searched" } else { ")|__compared" });
         }
+    }
+}
+
+/// Whether an operand needs no charge, or is missing.
+fn is_constant(operand: &[Token<'_>]) -> bool {
+    match operand {
+        [] | [Token { kind: TokenKind::Text | TokenKind::Number, .. }] => true,
+        [token] => CONSTANTS.contains(&token.text),
+        _ => false,
     }
 }
 
@@ -301,6 +307,8 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
     let is_for = is_block && tokens.first().is_some_and(|token| token.text == "for");
     // The value of `set`, or the iterable of `for`.
     let (mut value_start, mut value_end) = (None, None);
+    // The first token of each open subscript.
+    let mut subscripts: Vec<Option<usize>> = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
         let before = index.checked_sub(1).map(|index| tokens[index]);
         let before_end = before.map_or(token.start, |before| before.end());
@@ -317,9 +325,16 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                     return Err(format!("more than {BRACKETS_MAX} brackets in one another"));
                 }
                 levels.push(Level::new(token.end()));
+                subscripts.push((token.text == "[" && !is_prefix).then_some(index + 1));
             }
             (TokenKind::Close, _) => {
                 edits.close(level, tokens, index);
+                if let Some(Some(first)) = subscripts.pop()
+                    && !is_constant(&tokens[first..index])
+                {
+                    edits.open(tokens[first - 1].end(), " (");
+                    edits.put(before_end, 0, ")|__key");
+                }
                 if depth > 1 {
                     levels.pop();
                 }
@@ -368,6 +383,10 @@ fn rewrite(source: &str, (open, end): (usize, usize), tokens: &[Token<'_>], out:
                 *level = Level { compared: level.compared, ..Level::new(token.end()) };
             }
             (TokenKind::Operator, operator) => {
+                // A slice is no subscript.
+                if let (":", Some(subscript)) = (operator, subscripts.last_mut()) {
+                    *subscript = None;
+                }
                 edits.close(level, tokens, index);
                 *level = Level::new(token.end());
                 level.compared = ["==", "!=", "<", "<=", ">", ">="].contains(&operator).then_some(index + 1);
