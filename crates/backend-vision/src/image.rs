@@ -161,6 +161,10 @@ impl ImageModel {
         decode(file, &self.settings.limits, self.settings.plan.output().colour)
     }
 
+    fn run_file(&self, file: &[u8], to: &mut [u8]) -> Result<Placement> {
+        self.settings.plan.run_file(file, &self.settings.limits, to)
+    }
+
     fn answer(&self, entry: &BatchEntry, mut sources: Vec<PictureSource>, control: &RunControl) -> Result<Outcome> {
         let row = self.row_shape(&mut sources, control)?;
         let rows = sources.len();
@@ -172,7 +176,7 @@ impl ImageModel {
             let jobs = sources.iter().zip(slab.chunks_mut(row_bytes)).zip(&mut placements);
             self.each(jobs, control, |((source, to), placement)| {
                 *placement = match source {
-                    PictureSource::File(file) => within_budget(|| self.settings.plan.run(&self.decode(file)?, to)),
+                    PictureSource::File(file) => within_budget(|| self.run_file(file, to)),
                     PictureSource::Picture(Ok(picture)) => self.settings.plan.run(picture, to),
                     PictureSource::Picture(Err(error)) => Err(error.clone()),
                 };

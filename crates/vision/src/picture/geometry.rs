@@ -1,7 +1,6 @@
 //! Steps folded to one geometry: which part of a picture is made how large, and where it lies on the canvas of the
 //! tensor.
 
-use super::pixels::Picture;
 use super::resize::SourceWindow;
 use super::steps::{Size, Step};
 use super::taps::Resample;
@@ -134,8 +133,8 @@ impl Geometry {
         Ok(())
     }
 
-    /// The way from positions in the picture to those in the tensor.
-    pub fn placement(&self, picture: &Picture) -> Placement {
+    /// The way from positions in a picture of this size to those in the tensor.
+    pub fn placement(&self, (width, height): (u32, u32)) -> Placement {
         let axis = |to: u32, from: u32, start: u32, offset: i64| {
             let scale = f64::from(to) / f64::from(from);
             (scale as f32, (offset as f64 - f64::from(start) * scale) as f32)
@@ -143,7 +142,7 @@ impl Geometry {
         let (scale_x, offset_x) = axis(self.resized.0, self.window.width, self.window.left, self.offset.0);
         let (scale_y, offset_y) = axis(self.resized.1, self.window.height, self.window.top, self.offset.1);
         let side = |side: u32| i32::try_from(side).unwrap_or(i32::MAX);
-        let (width, height) = (side(picture.width()), side(picture.height()));
+        let (width, height) = (side(width), side(height));
         Placement { scale_x, scale_y, offset_x, offset_y, width, height }
     }
 }

@@ -5,9 +5,10 @@
 //! Pillow cuts values at 0 and 255 between both, which only a cubic exceeds. Next to sharp edges, its order makes a
 //! difference of ten levels and more; so a cubic with antialiasing has the order of Pillow, mostly columns first.
 
-use super::pixels::Picture;
+use super::source::RowSource;
 use super::taps::{Axis, Filter, ONE, Resample, Taps};
 use std::ops::Range;
+use tensor::Result;
 
 /// Fraction bits of a combined row: its values, up to 1.5 times those of pixels, fit 16 bits.
 const FRACTION: u32 = 6;
@@ -18,7 +19,7 @@ const UNCUT: (i32, i32) = (i16::MIN as i32, i16::MAX as i32);
 
 /// A part of a picture that is made as large as wanted, of which some rows and columns are asked for.
 pub struct Resizer<'a> {
-    picture: &'a Picture,
+    source: RowSource<'a>,
     kind: Order,
 }
 
@@ -55,54 +56,56 @@ pub struct SourceWindow {
 
 impl<'a> Resizer<'a> {
     /// Prepares the rows and columns of `window` resized to `to`.
+    ///
+    /// # Errors
+    /// INVALID_ARG if the file is damaged that is read.
     pub fn new(
-        picture: &'a Picture,
+        mut source: RowSource<'a>,
         window: SourceWindow,
         to: (u32, u32),
         resample: Resample,
         columns: Range<u32>,
         rows: Range<u32>,
-    ) -> Self {
+    ) -> Result<Self> {
         let from = (window.width, window.height);
         let (left, top) = (window.left as usize, window.top as usize);
         if from == to {
             let (left, top) = (left + columns.start as usize, top + rows.start as usize);
-            return Self { picture, kind: Order::Copy { left, top, columns: columns.len() } };
+            return Ok(Self { source, kind: Order::Copy { left, top, columns: columns.len() } });
         }
         let axis = Axis::of(resample, from, to);
         let columns = Taps::new(axis, from.0, to.0, columns);
         let rows = Taps::new(axis, from.1, to.1, rows);
-        let channels = picture.colour.channels();
+        let channels = source.colour().channels();
         let is_cut = axis == Axis::Antialias(Filter::Bicubic);
         if is_cut && !is_rows_first(from, to) {
             let used = rows.range();
-            let narrow = narrow_rows(picture, window, &columns, used.clone());
+            let narrow = narrow_rows(&mut source, window, &columns, used.clone())?;
             let combined = vec![0; columns.len() * channels];
-            return Self {
-                picture,
-                kind: Order::ColumnsFirst { narrow, rows: rows.counted_from(used.start), combined },
-            };
+            let rows = rows.counted_from(used.start);
+            return Ok(Self { source, kind: Order::ColumnsFirst { narrow, rows, combined } });
         }
         let used = columns.range();
         let combined = vec![0; used.len() * channels];
         let columns = columns.counted_from(used.start);
         let (start, range) = (left + used.start, if is_cut { LEVELS } else { UNCUT });
-        Self { picture, kind: Order::RowsFirst { columns, rows, combined, start, top, range } }
+        Ok(Self { source, kind: Order::RowsFirst { columns, rows, combined, start, top, range } })
     }
 
-    /// Writes a row, counted from the first that is asked for.
-    pub fn row(&mut self, index: usize, out: &mut [u8]) {
-        let channels = self.picture.colour.channels();
-        let stride = self.picture.width as usize * channels;
-        let pixels = &self.picture.pixels;
+    /// Writes a row, counted from the first that is asked for. Rows are asked for from the top downwards.
+    pub fn row(&mut self, index: usize, out: &mut [u8]) -> Result<()> {
+        let channels = self.source.colour().channels();
+        let stride = self.source.stride();
         match &mut self.kind {
             Order::Copy { left, top, columns } => {
-                out.copy_from_slice(&pixels[(*top + index) * stride + *left * channels..][..*columns * channels]);
+                let source = self.source.rows(*top + index..*top + index + 1)?;
+                out.copy_from_slice(&source[*left * channels..][..*columns * channels]);
             }
             Order::RowsFirst { columns, rows, combined, start, top, range } => {
                 let (first, weights) = rows.get(index);
-                let source = &pixels[(*top + first) * stride + *start * channels..];
-                combine_rows(source, stride, weights, *range, combined);
+                let first = *top + first;
+                let source = self.source.rows(first..first + weights.len())?;
+                combine_rows(&source[*start * channels..], stride, weights, *range, combined);
                 match channels {
                     1 => combine_columns::<_, 1, FRACTION>(combined, columns, out),
                     _ => combine_columns::<_, 3, FRACTION>(combined, columns, out),
@@ -115,6 +118,15 @@ impl<'a> Resizer<'a> {
                 out.iter_mut().zip(values).for_each(|(out, value)| *out = value as u8);
             }
         }
+        Ok(())
+    }
+
+    /// Reads what is left of a file.
+    ///
+    /// # Errors
+    /// INVALID_ARG if the file is damaged.
+    pub fn finish(self) -> Result<()> {
+        self.source.finish()
     }
 }
 
@@ -126,18 +138,23 @@ fn is_rows_first(from: (u32, u32), to: (u32, u32)) -> bool {
 }
 
 /// Rows of the source with resized columns.
-fn narrow_rows(picture: &Picture, window: SourceWindow, columns: &Taps, rows: Range<usize>) -> Vec<u8> {
-    let channels = picture.colour.channels();
-    let stride = picture.width as usize * channels;
+fn narrow_rows(
+    source: &mut RowSource<'_>,
+    window: SourceWindow,
+    columns: &Taps,
+    rows: Range<usize>,
+) -> Result<Vec<u8>> {
+    let channels = source.colour().channels();
     let mut narrow = vec![0; rows.len() * columns.len() * channels];
+    let top = window.top as usize;
     for (out, y) in narrow.chunks_exact_mut(columns.len() * channels).zip(rows) {
-        let row = &picture.pixels[(window.top as usize + y) * stride + window.left as usize * channels..];
+        let row = &source.rows(top + y..top + y + 1)?[window.left as usize * channels..];
         match channels {
             1 => combine_columns::<_, 1, 0>(row, columns, out),
             _ => combine_columns::<_, 3, 0>(row, columns, out),
         }
     }
-    narrow
+    Ok(narrow)
 }
 
 /// Sums up rows that lie `stride` bytes apart by their weights.

@@ -64,13 +64,8 @@ fn every_picture_has_the_pixels_that_pillow_decodes() {
         let picture = read(&name, Colour::Rgb);
         assert_eq!((picture.width().to_string(), picture.height().to_string()), (width, height), "{name}");
         let (most, mean) = differ(picture.pixels(), &fixture(&pixels));
-        // libjpeg rounds once when it enlarges the colours in both directions, and this decoder twice.
-        let (most_max, mean_max) = match &name[..] {
-            "420.jpg" | "progressive.jpg" | "restart.jpg" => (3, 0.4),
-            "422.jpg" => (2, 0.2),
-            name if name.ends_with(".jpg") => (2, 0.03),
-            _ => (0, 0.0),
-        };
+        // The inverse transforms round differently, by one level in a few of a thousand values.
+        let (most_max, mean_max) = if name.ends_with(".jpg") { (2, 0.03) } else { (0, 0.0) };
         assert!(most <= most_max && mean <= mean_max, "{name}: at most {most}, mean {mean:.3}");
     }
 }
