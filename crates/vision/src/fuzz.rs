@@ -8,7 +8,7 @@ use tensor::Code;
 /// Decodes a picture with small limits and runs a plan on it, which its last eight bytes choose: a file of a picture
 /// is an input as it is. All of the tensor must be written.
 pub fn picture(data: &[u8]) {
-    let limits = PictureLimits { pixels_max: 1 << 16, side_max: 1 << 12, scans_max: 8 };
+    let limits = PictureLimits { pixels_max: 1 << 16, side_max: 1 << 12, scans_max: 8, scan_pixels_max: 1 << 17 };
     let choice = *data.last_chunk::<8>().unwrap_or(&[0; 8]);
     let colour = [Colour::Rgb, Colour::Bgr, Colour::Grey][usize::from(choice[0] % 3)];
     let picture = match decode(data, &limits, colour) {

@@ -58,9 +58,11 @@ pub fn open<'a>(bytes: &'a [u8], limits: &PictureLimits, colour: Colour) -> Resu
         Colour::Grey => ColorSpace::Luma,
     };
     let mut decoder = decoder(bytes, limits.scans_max, wanted);
-    decoder.decode_headers().map_err(|error| rejected(error, limits))?;
+    decoder.decode_headers().map_err(|error| rejected(error, limits, (0, 0)))?;
     let (width, height) = decoder.dimensions().ok_or_else(|| damaged(FORMAT, "it has no size"))?;
     let size = limits.check(FORMAT, width as u64, height as u64)?;
+    let rejected = |error| rejected(error, limits, size);
+    decoder.set_options(decoder.options().jpeg_set_max_scans(limits.scans(size) as usize));
     let mut decoder = match JpegRows::new(decoder, size, colour, limits) {
         Ok(rows) => return Ok((Opened::Rows(rows), head.orientation)),
         Err(decoder) => decoder,
@@ -75,9 +77,9 @@ pub fn open<'a>(bytes: &'a [u8], limits: &PictureLimits, colour: Colour) -> Resu
         }
     };
     if colour == Colour::Rgb && wanted != ColorSpace::RGB {
-        decoder = self::decoder(bytes, limits.scans_max, ColorSpace::RGB);
+        decoder = self::decoder(bytes, limits.scans(size), ColorSpace::RGB);
     }
-    let pixels = decoder.decode().map_err(|error| rejected(error, limits))?;
+    let pixels = decoder.decode().map_err(rejected)?;
     Ok((Opened::Picture(Picture::new(size.0, size.1, colour, pixels)?), head.orientation))
 }
 
@@ -93,13 +95,16 @@ fn decoder(bytes: &[u8], scans_max: u32, wanted: ColorSpace) -> JpegDecoder<ZCur
     JpegDecoder::new_with_options(ZCursor::new(bytes), options)
 }
 
-fn rejected(error: DecodeErrors, limits: &PictureLimits) -> Error {
+fn rejected(error: DecodeErrors, limits: &PictureLimits, size: (u32, u32)) -> Error {
     match error {
-        DecodeErrors::Format(text) if text.starts_with("Too many scans") => Error::invalid(format!(
-            "{FORMAT} picture has too many scans: at most {} are accepted (scans_max); \
-             save it with fewer, or raise the limit",
-            limits.scans_max
-        )),
+        DecodeErrors::Format(text) if text.starts_with("Too many scans") => {
+            let (scans, (width, height)) = (limits.scans(size), size);
+            let limit = if scans == limits.scans_max { "scans_max" } else { "scan_pixels_max" };
+            Error::invalid(format!(
+                "{FORMAT} picture of {width} x {height} pixels has too many scans: at most {scans} are accepted \
+                 ({limit}); save it with fewer, or as baseline"
+            ))
+        }
         DecodeErrors::Format(text) => damaged(FORMAT, text.trim_end()),
         DecodeErrors::FormatStatic(text) => damaged(FORMAT, text),
         error => damaged(FORMAT, error),

@@ -156,7 +156,17 @@ fn sizes_are_compared_with_the_limits_before_memory_is_taken() {
     let few = PictureLimits { pixels_max: 1000, ..limits };
     check_refused(&fixture("rgb.png"), &few, &["37 x 29", "at most 1000 pixels are accepted (pixels_max)"]);
     let scans = PictureLimits { scans_max: 2, ..limits };
-    check_refused(&fixture("progressive.jpg"), &scans, &["too many scans: at most 2 are accepted (scans_max)"]);
+    check_refused(
+        &fixture("progressive.jpg"),
+        &scans,
+        &["37 x 29", "too many scans: at most 2 are accepted (scans_max)"],
+    );
+    let scans = PictureLimits { scan_pixels_max: 37 * 29 * 4 - 1, ..limits };
+    let text = "too many scans: at most 3 are accepted (scan_pixels_max); save it with fewer, or as baseline";
+    check_refused(&fixture("progressive.jpg"), &scans, &["37 x 29", text]);
+    // One scan is always possible.
+    let few = PictureLimits { scan_pixels_max: 1, ..limits };
+    assert!(decode(&fixture("420.jpg"), &few, Colour::Rgb).is_ok());
 }
 
 #[test]

@@ -49,12 +49,14 @@ struct CanvasRows<'a> {
     /// Bytes of a row, and rows of the canvas that show the picture.
     shown: (Range<usize>, Range<usize>),
     border: Vec<u8>,
+    /// Bytes of a pixel.
+    places: usize,
 }
 
 impl<'a> CanvasRows<'a> {
     fn new(source: RowSource<'a>, geometry: Geometry, fill: [u8; 3]) -> Result<Self> {
         let Geometry { window, resized, resample, offset, canvas, shown: (across, down) } = geometry;
-        let channels = source.colour().channels();
+        let places = source.colour().places();
         let rows = if across.is_empty() || down.is_empty() {
             ShownRows::None(source)
         } else {
@@ -66,15 +68,16 @@ impl<'a> CanvasRows<'a> {
             let resample = resample.unwrap_or(Resample { filter: Filter::Bilinear, antialias: true });
             ShownRows::Resizer(Box::new(Resizer::new(source, window, resized, resample, columns, rows)?))
         };
-        let across = across.start as usize * channels..across.end as usize * channels;
+        let across = across.start as usize * places..across.end as usize * places;
         let shown = (across, down.start as usize..down.end as usize);
-        let border = fill[..channels].repeat(canvas.0 as usize);
-        Ok(Self { rows, height: canvas.1 as usize, shown, border })
+        let [a, b, c] = fill;
+        let border = [a, b, c, 0][..places].repeat(canvas.0 as usize);
+        Ok(Self { rows, height: canvas.1 as usize, shown, border, places })
     }
 
     /// Gives each row of the canvas to `write`, with its number.
     fn each(self, mut write: impl FnMut(usize, &[u8])) -> Result<()> {
-        let Self { mut rows, height, shown: (across, down), border } = self;
+        let Self { mut rows, height, shown: (across, down), border, .. } = self;
         let mut row = border.clone();
         for y in 0..height {
             match &mut rows {
@@ -93,14 +96,14 @@ impl<'a> CanvasRows<'a> {
 
     /// Writes channels, height, width in elements of `N` bytes.
     fn planes<const N: usize>(self, values: &[[ElementBytes; 256]], out: &mut [u8]) -> Result<()> {
-        let channels = values.len();
-        let width = self.border.len() / channels;
+        let places = self.places;
+        let width = self.border.len() / places;
         let plane = width * self.height;
         let elements = out.as_chunks_mut::<N>().0;
         self.each(|y, row| {
             for (channel, values) in values.iter().enumerate() {
                 let elements = &mut elements[channel * plane + y * width..][..width];
-                let row = row.iter().skip(channel).step_by(channels);
+                let row = row.iter().skip(channel).step_by(places);
                 elements.iter_mut().zip(row).for_each(|(element, &value)| *element = head(values[usize::from(value)]));
             }
         })
@@ -108,11 +111,12 @@ impl<'a> CanvasRows<'a> {
 
     /// Writes height, width, channels in elements of `N` bytes.
     fn pixels<const N: usize>(self, values: &[[ElementBytes; 256]], out: &mut [u8]) -> Result<()> {
-        let channels = values.len();
+        let (channels, places) = (values.len(), self.places);
         let elements = out.as_chunks_mut::<N>().0;
         self.each(|y, row| {
-            let elements = &mut elements[y * row.len()..][..row.len()];
-            for (elements, pixel) in elements.chunks_exact_mut(channels).zip(row.chunks_exact(channels)) {
+            let len = row.len() / places * channels;
+            let elements = &mut elements[y * len..][..len];
+            for (elements, pixel) in elements.chunks_exact_mut(channels).zip(row.chunks_exact(places)) {
                 for ((element, &value), values) in elements.iter_mut().zip(pixel).zip(values) {
                     *element = head(values[usize::from(value)]);
                 }

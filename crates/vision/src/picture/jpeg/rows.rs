@@ -86,7 +86,7 @@ impl<'a> JpegRows<'a> {
         let mut targets: Vec<&mut [u8]> =
             self.planes.iter_mut().map(|plane| &mut plane.bytes[KEPT * plane.stride..]).collect();
         let status = self.decoder.raw_output().decode_next_imcu_row(&mut targets, &strides);
-        match status.map_err(|error| rejected(error, &self.limits))? {
+        match status.map_err(|error| rejected(error, &self.limits, (self.width, self.height)))? {
             RawImcuRowStatus::RowReady { rows_written } => {
                 self.planes.iter_mut().zip(rows_written).for_each(|(plane, rows)| plane.count = rows);
                 Ok(())
