@@ -11,8 +11,9 @@ use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Result, Shape};
+use vision::Placement;
 use vision::parameters::{self, ImageSettings, Parameters};
-use vision::picture::{Layout, Picture, PictureLimits, PicturePlan, Placement, decode};
+use vision::picture::{Layout, Picture, PictureLimits, PicturePlan, decode};
 
 /// Backend `image`.
 pub const IMAGE: VisionBackend = VisionBackend { name: "image", io, load };
@@ -197,10 +198,7 @@ impl ImageModel {
         let tensor = Data::Bytes(frozen(slab, charge));
         put(TENSOR, &dims, &|| tensor.clone())?;
         put(PLACEMENT, &[6], &|| {
-            bytes_of(placements.iter().flat_map(|p| {
-                let (width, height) = (p.width as f32, p.height as f32);
-                [p.scale_x, p.scale_y, p.offset_x, p.offset_y, width, height].map(f32::to_le_bytes)
-            }))
+            bytes_of(placements.iter().flat_map(|placement| placement.values().map(f32::to_le_bytes)))
         })?;
         Ok(outcome)
     }

@@ -5,7 +5,8 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use vision::boxes::{Decoder, Layout, Placement, RowOutput, Settings};
+use vision::Placement;
+use vision::boxes::{Decoder, Layout, RowOutput, Settings};
 
 const BOXES: usize = 8400;
 const ROWS: usize = 84;

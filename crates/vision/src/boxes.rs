@@ -15,7 +15,6 @@ pub mod fuzz;
 mod layout;
 mod nms;
 mod output;
-mod placement;
 mod settings;
 mod transformer;
 mod yolo;
@@ -23,9 +22,9 @@ mod yolo;
 pub use candidates::{CANDIDATES_MAX, CLASS_MAX};
 pub use layout::Layout;
 pub use output::RowOutput;
-pub use placement::Placement;
 pub use settings::{BOXES_MAX, Overrides, Settings, Suppression};
 
+use crate::Placement;
 use candidates::Candidates;
 use tensor::{Error, Result};
 

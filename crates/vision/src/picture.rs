@@ -24,7 +24,6 @@ mod taps;
 mod webp;
 mod write;
 
-pub use geometry::Placement;
 pub use pixels::{Colour, PIXELS_MAX, Picture, PictureLimits};
 pub use plan::PicturePlan;
 pub use steps::{Datatype, Layout, Output, Size, Step};

@@ -3,8 +3,9 @@
 mod support;
 
 use support::Numbers;
+use vision::Placement;
 use vision::boxes::{
-    BOXES_MAX, Boxes, CANDIDATES_MAX, Decoder, Layout, Overrides, Placement, RowOutput, Settings, Suppression, fuzz,
+    BOXES_MAX, Boxes, CANDIDATES_MAX, Decoder, Layout, Overrides, RowOutput, Settings, Suppression, fuzz,
 };
 
 const WIDE: Placement = Placement { scale_x: 1.0, scale_y: 1.0, offset_x: 0.0, offset_y: 0.0, width: 1e6, height: 1e6 };

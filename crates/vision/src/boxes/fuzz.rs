@@ -1,6 +1,7 @@
 //! Entry point of the fuzzer: arbitrary outputs through every layout. Public for the fuzz package only.
 
-use super::{BOXES_MAX, Decoder, Layout, Overrides, Placement, RowOutput, Suppression};
+use super::{BOXES_MAX, Decoder, Layout, Overrides, RowOutput, Suppression};
+use crate::Placement;
 
 /// A reader of the input, which goes on with zeros at its end.
 struct Bytes<'a>(&'a [u8]);

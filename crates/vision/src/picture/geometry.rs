@@ -4,29 +4,12 @@
 use super::resize::SourceWindow;
 use super::steps::{Size, Step};
 use super::taps::Resample;
+use crate::Placement;
 use std::ops::Range;
 use tensor::{Error, Result};
 
 /// Longest side that a picture is resized to before it is cut.
 pub const SIDE_MAX: u32 = 1 << 24;
-
-/// Relation of positions in the picture and in the tensor, which leads boxes back: a position `x` in the picture is
-/// `x * scale_x + offset_x` in the tensor, where both count from the outer edge of the first pixel.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Placement {
-    /// Tensor pixels per picture pixel.
-    pub scale_x: f32,
-    /// Tensor pixels per picture pixel.
-    pub scale_y: f32,
-    /// Where the picture's left edge lies in the tensor; negative if it is cut off.
-    pub offset_x: f32,
-    /// Where the picture's upper edge lies in the tensor; negative if it is cut off.
-    pub offset_y: f32,
-    /// Width of the picture after orientation.
-    pub width: i32,
-    /// Height of the picture after orientation.
-    pub height: i32,
-}
 
 /// Where a picture lies on the canvas of the tensor: the window of it is resized, and the upper left corner of the
 /// result lies at the offset.
@@ -141,9 +124,7 @@ impl Geometry {
         };
         let (scale_x, offset_x) = axis(self.resized.0, self.window.width, self.window.left, self.offset.0);
         let (scale_y, offset_y) = axis(self.resized.1, self.window.height, self.window.top, self.offset.1);
-        let side = |side: u32| i32::try_from(side).unwrap_or(i32::MAX);
-        let (width, height) = (side(width), side(height));
-        Placement { scale_x, scale_y, offset_x, offset_y, width, height }
+        Placement { scale_x, scale_y, offset_x, offset_y, width: width as f32, height: height as f32 }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Steps from a picture to a tensor, validated once and run for each picture. A run resizes, crops, pads and normalises
 //! row by row, and keeps no picture in between.
 
-use super::geometry::{Geometry, Placement, SIDE_MAX, too_small};
+use super::geometry::{Geometry, SIDE_MAX, too_small};
 use super::pixels::{Picture, PictureLimits};
 use super::source::RowSource;
 use super::steps::{Datatype, Layout, Output, Size, Step};
 use super::write::{self, ElementBytes};
+use crate::Placement;
 use tensor::{Error, Result};
 
 /// Steps that were validated, and what they share for all pictures.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Placement;
 use std::path::PathBuf;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -231,7 +232,7 @@ fn a_letterbox_has_the_borders_of_ultralytics() {
         assert_eq!((placement.offset_x, placement.offset_y), offset, "{from:?}");
         let scale = (resized.0 / from.0 as f32, resized.1 / from.1 as f32);
         assert_eq!((placement.scale_x, placement.scale_y), scale, "{from:?}");
-        assert_eq!((placement.width, placement.height), (from.0 as i32, from.1 as i32));
+        assert_eq!((placement.width, placement.height), (from.0 as f32, from.1 as f32));
         // The picture lies inside of its borders.
         for (i, pixel) in out.as_chunks::<3>().0.iter().enumerate() {
             let (x, y) = ((i % shape[1]) as f32, (i / shape[1]) as f32);
