@@ -25,7 +25,7 @@ pub fn picture(data: &[u8]) {
 fn run(picture: &Picture, [_, kind, steps, a, b, c, d, e]: [u8; 8]) {
     let (width, height) = (u32::from(a) + 1, u32::from(b) + 1);
     let resample = Resample {
-        filter: [Filter::Bilinear, Filter::Bicubic, Filter::Area][usize::from(kind % 3)],
+        filter: [Filter::Bilinear, Filter::Bicubic, Filter::Area, Filter::Lanczos][usize::from(kind % 4)],
         antialias: kind & 0x80 != 0,
     };
     let colour = [c, d, e];

@@ -62,7 +62,12 @@ pub fn picture(parameters: &Parameters<'_>) -> Result<(PictureLimits, Colour)> {
 /// # Errors
 /// INVALID_ARG with the parameter, what was expected and found, or with the error of the plan.
 pub fn image(parameters: &Parameters<'_>) -> Result<ImageSettings> {
-    let filters = [("bilinear", Filter::Bilinear), ("bicubic", Filter::Bicubic), ("area", Filter::Area)];
+    let filters = [
+        ("bilinear", Filter::Bilinear),
+        ("bicubic", Filter::Bicubic),
+        ("lanczos", Filter::Lanczos),
+        ("area", Filter::Area),
+    ];
     let layouts = [("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)];
     let datatypes = [("fp32", Datatype::Fp32), ("fp16", Datatype::Fp16), ("uint8", Datatype::Uint8)];
     let (limits, colour) = picture(parameters)?;

@@ -2,8 +2,8 @@
 //! then combined to those of the resized row. Rows go first because they are combined in vectors whatever the scale,
 //! and most of them are gone when pixels follow.
 //!
-//! Pillow cuts values at 0 and 255 between both, which only a cubic exceeds. Next to sharp edges, its order makes a
-//! difference of ten levels and more; so a cubic with antialiasing has the order of Pillow, mostly columns first.
+//! Pillow cuts values at 0 and 255 between both, which only filters with negative weights exceed. Next to sharp edges, its order makes a
+//! difference of ten levels and more; so these have the order of Pillow with antialiasing, mostly columns first.
 
 use super::source::RowSource;
 use super::taps::{Axis, Filter, ONE, Resample, Taps};
@@ -77,7 +77,7 @@ impl<'a> Resizer<'a> {
         let columns = Taps::new(axis, from.0, to.0, columns);
         let rows = Taps::new(axis, from.1, to.1, rows);
         let channels = source.colour().channels();
-        let is_cut = axis == Axis::Antialias(Filter::Bicubic);
+        let is_cut = matches!(axis, Axis::Antialias(Filter::Bicubic | Filter::Lanczos));
         if is_cut && !is_rows_first(from, to) {
             let used = rows.range();
             let narrow = narrow_rows(&mut source, window, &columns, used.clone())?;

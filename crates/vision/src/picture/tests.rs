@@ -193,6 +193,7 @@ fn resized_pictures_have_the_pixels_of_pillow_and_opencv() {
             filter: match &filter[..] {
                 "bilinear" => Filter::Bilinear,
                 "bicubic" => Filter::Bicubic,
+                "lanczos" => Filter::Lanczos,
                 _ => Filter::Area,
             },
             antialias: library == "pillow",
@@ -207,7 +208,7 @@ fn resized_pictures_have_the_pixels_of_pillow_and_opencv() {
 
 #[test]
 fn one_colour_stays_as_it_is() {
-    for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Area] {
+    for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos, Filter::Area] {
         for (antialias, level) in [(true, 255), (false, 255), (true, 1), (false, 130)] {
             for (from, to) in [((3000, 7), (1, 1)), ((1, 1), (9, 5)), ((13, 17), (12, 40)), ((17, 400), (300, 3))] {
                 let bytes = vec![level; from.0 as usize * from.1 as usize];
