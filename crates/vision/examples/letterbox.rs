@@ -4,7 +4,9 @@
 //!     cargo run --release -p nereid-vision --example letterbox -- FILE bilinear|bicubic|area pillow|opencv
 
 use std::io::BufRead;
-use vision::picture::{Colour, Datatype, Filter, Layout, Output, PictureLimits, PicturePlan, Resample, Step, decode};
+use vision::picture::{
+    Align, Colour, Datatype, Filter, Layout, Output, PictureLimits, PicturePlan, Resample, Step, decode,
+};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -17,8 +19,15 @@ fn main() {
     };
     let resample = Resample { filter, antialias: library == "pillow" };
     let bytes = std::fs::read(file).expect("the picture");
-    let letterbox =
-        Step::Letterbox { width: 640, height: 640, stride: None, enlarge: true, colour: [114; 3], resample };
+    let letterbox = Step::Letterbox {
+        width: 640,
+        height: 640,
+        stride: None,
+        enlarge: true,
+        align: Align::Center,
+        colour: [114; 3],
+        resample,
+    };
     let normalize = Step::Normalize { scale: 1.0 / 255.0, mean: [0.0; 3], std: [1.0; 3] };
     let output = Output { colour: Colour::Rgb, layout: Layout::Nchw, datatype: Datatype::Fp32, pixels_max: 1 << 20 };
     let plan = PicturePlan::new(&[letterbox, normalize], output).expect("a plan");

@@ -1,7 +1,7 @@
 //! Entry points of the fuzzers. No input may cause a panic. Public for the fuzz package only.
 
 use crate::picture::{
-    Colour, Datatype, Filter, Layout, Output, Picture, PictureLimits, PicturePlan, Resample, Size, Step, decode,
+    Align, Colour, Datatype, Filter, Layout, Output, Picture, PictureLimits, PicturePlan, Resample, Size, Step, decode,
 };
 use tensor::Code;
 
@@ -32,7 +32,8 @@ fn run(picture: &Picture, [_, kind, steps, a, b, c, d, e]: [u8; 8]) {
     let crop = Step::CenterCrop(u32::from(c), u32::from(d));
     let pad = Step::Pad { left: c.into(), top: d.into(), right: e.into(), bottom: 1, colour };
     let stride = (e > 0).then_some(e.into());
-    let letterbox = Step::Letterbox { width, height, stride, enlarge: c & 1 == 0, colour, resample };
+    let align = if c & 2 == 0 { Align::Center } else { Align::UpperLeft };
+    let letterbox = Step::Letterbox { width, height, stride, enlarge: c & 1 == 0, align, colour, resample };
     let resize = |size| Step::Resize(size, resample);
     let mut steps = match steps % 8 {
         0 => vec![resize(Size::Exact(width, height))],

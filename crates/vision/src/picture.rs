@@ -26,7 +26,7 @@ mod write;
 
 pub use pixels::{Colour, PIXELS_MAX, Picture, PictureLimits};
 pub use plan::PicturePlan;
-pub use steps::{Datatype, Layout, Output, Size, Step};
+pub use steps::{Align, Datatype, Layout, Output, Size, Step};
 pub use taps::{Filter, Resample};
 
 use source::RowSource;

@@ -2,7 +2,7 @@
 //! tensor.
 
 use super::resize::SourceWindow;
-use super::steps::{Size, Step};
+use super::steps::{Align, Size, Step};
 use super::taps::Resample;
 use crate::Placement;
 use std::ops::Range;
@@ -73,14 +73,14 @@ impl Geometry {
                 };
                 self.shown = (cut(&self.shown.0, x, width), cut(&self.shown.1, y, height));
             }
-            Step::Letterbox { width, height, stride, enlarge, resample, .. } => {
+            Step::Letterbox { width, height, stride, enlarge, align, resample, .. } => {
                 let to = within(self.canvas, (width, height), enlarge);
                 self.resize(to, resample)?;
                 // Half of the rest, an odd pixel at the end.
                 let rest = |most: u32, has: u32| stride.map_or(most - has, |stride| (most - has) % stride);
                 let (x, y) = (rest(width, to.0), rest(height, to.1));
                 let before = |rest: u32| (f64::from(rest) / 2.0 - 0.1).round_ties_even() as i64;
-                self.offset = (before(x), before(y));
+                self.offset = if align == Align::Center { (before(x), before(y)) } else { (0, 0) };
                 self.canvas = (to.0 + x, to.1 + y);
                 let (left, top) = (self.offset.0 as u32, self.offset.1 as u32);
                 self.shown = (left..left + to.0, top..top + to.1);

@@ -223,25 +223,30 @@ fn one_colour_stays_as_it_is() {
 
 #[test]
 fn a_letterbox_has_the_borders_of_ultralytics() {
-    let check = |from: (u32, u32), stride, enlarge, shape: [usize; 3], offset: (f32, f32), resized: (f32, f32)| {
-        let (width, height) = (64, 64);
-        let letterbox = Step::Letterbox { width, height, stride, enlarge, colour: [1, 2, 3], resample: OPENCV };
-        let plan = PicturePlan::new(&[letterbox], UINT8).unwrap();
-        assert_eq!(plan.fixed_shape().is_some(), stride.is_none());
-        assert_eq!(plan.output_shape(from.0, from.1).unwrap(), shape, "{from:?}");
-        let (out, placement) = run(&plan, &ramp(from.0, from.1));
-        assert_eq!((placement.offset_x, placement.offset_y), offset, "{from:?}");
-        let scale = (resized.0 / from.0 as f32, resized.1 / from.1 as f32);
-        assert_eq!((placement.scale_x, placement.scale_y), scale, "{from:?}");
-        assert_eq!((placement.width, placement.height), (from.0 as f32, from.1 as f32));
-        // The picture lies inside of its borders.
-        for (i, pixel) in out.as_chunks::<3>().0.iter().enumerate() {
-            let (x, y) = ((i % shape[1]) as f32, (i / shape[1]) as f32);
-            let is_inside = |at: f32, offset: f32, length: f32| at >= offset && at < offset + length;
-            if !is_inside(x, offset.0, resized.0) || !is_inside(y, offset.1, resized.1) {
-                assert_eq!(pixel, &[1, 2, 3], "{from:?} at {x}, {y}");
+    let check_at =
+        |align, from: (u32, u32), stride, enlarge, shape: [usize; 3], offset: (f32, f32), resized: (f32, f32)| {
+            let (width, height) = (64, 64);
+            let letterbox =
+                Step::Letterbox { width, height, stride, enlarge, align, colour: [1, 2, 3], resample: OPENCV };
+            let plan = PicturePlan::new(&[letterbox], UINT8).unwrap();
+            assert_eq!(plan.fixed_shape().is_some(), stride.is_none());
+            assert_eq!(plan.output_shape(from.0, from.1).unwrap(), shape, "{from:?}");
+            let (out, placement) = run(&plan, &ramp(from.0, from.1));
+            assert_eq!((placement.offset_x, placement.offset_y), offset, "{from:?}");
+            let scale = (resized.0 / from.0 as f32, resized.1 / from.1 as f32);
+            assert_eq!((placement.scale_x, placement.scale_y), scale, "{from:?}");
+            assert_eq!((placement.width, placement.height), (from.0 as f32, from.1 as f32));
+            // The picture lies inside of its borders.
+            for (i, pixel) in out.as_chunks::<3>().0.iter().enumerate() {
+                let (x, y) = ((i % shape[1]) as f32, (i / shape[1]) as f32);
+                let is_inside = |at: f32, offset: f32, length: f32| at >= offset && at < offset + length;
+                if !is_inside(x, offset.0, resized.0) || !is_inside(y, offset.1, resized.1) {
+                    assert_eq!(pixel, &[1, 2, 3], "{from:?} at {x}, {y}");
+                }
             }
-        }
+        };
+    let check = |from, stride, enlarge, shape, offset, resized| {
+        check_at(Align::Center, from, stride, enlarge, shape, offset, resized)
     };
     // 64 * 48 / 100 is 30.72, and 33 rows are shared as 16 and 17.
     check((100, 48), None, true, [64, 64, 3], (0.0, 16.0), (64.0, 31.0));
@@ -253,6 +258,12 @@ fn a_letterbox_has_the_borders_of_ultralytics() {
     check((10, 5), None, false, [64, 64, 3], (27.0, 29.0), (10.0, 5.0));
     // Half a row: ties go to even.
     check((128, 65), None, true, [64, 64, 3], (0.0, 16.0), (64.0, 32.0));
+    // All borders at the end (`center=False`).
+    let check =
+        |from, stride, shape, resized| check_at(Align::UpperLeft, from, stride, true, shape, (0.0, 0.0), resized);
+    check((100, 48), None, [64, 64, 3], (64.0, 31.0));
+    check((48, 100), None, [64, 64, 3], (31.0, 64.0));
+    check((100, 40), Some(16), [32, 64, 3], (64.0, 26.0));
 }
 
 #[test]
@@ -375,6 +386,7 @@ fn a_plan_that_cannot_run_is_refused_with_the_number_of_its_step() {
         height: 32,
         stride: Some(stride),
         enlarge: true,
+        align: Align::Center,
         colour: [0; 3],
         resample: OPENCV,
     };
