@@ -10,7 +10,7 @@ import { Tokenizer } from '@huggingface/tokenizers'
 import { defineModel, InferenceResponse, Tensor, TritonError, type ResponseSender } from 'nereid/backend'
 import { Decoder } from './decoder.ts'
 import { Sampler } from './sampler.ts'
-import { SETTINGS, settingsOf, type Settings } from './settings.ts'
+import { INPUTS, settingsOf, type Settings } from './settings.ts'
 import { Pieces, Stops } from './text.ts'
 
 const RUNNING_MAX = 8
@@ -76,8 +76,8 @@ async function answer(files: Files, prompt: number[], settings: Settings, sender
 }
 
 export default defineModel({
-  decoupled: true,
-  inputs: { text_input: { datatype: 'BYTES', dims: [1] }, ...SETTINGS },
+  autoCompleteConfig: (config) => config.setDecoupled(true),
+  inputs: INPUTS,
   outputs: {
     text_output: { datatype: 'BYTES', dims: [1] },
     finish_reason: { datatype: 'BYTES', dims: [1] },

@@ -2,8 +2,9 @@
 
 import { TritonError, type InferenceRequest } from 'nereid/backend'
 
-/** Optional inputs of the model, each of one element except `stop`. */
-export const SETTINGS = {
+/** Inputs of the model: a prompt and optional settings. */
+export const INPUTS = {
+  text_input: { datatype: 'BYTES', dims: [1] },
   stream: { datatype: 'BOOL', dims: [1], optional: true },
   max_tokens: { datatype: 'INT32', dims: [1], optional: true },
   temperature: { datatype: 'FP32', dims: [1], optional: true },
@@ -38,7 +39,7 @@ const PENALTY_MAX = 2
 type Name = 'max_tokens' | 'temperature' | 'top_p' | 'top_k' | 'frequency_penalty' | 'presence_penalty'
 
 /** @throws {TritonError} `INVALID_ARG`, with the name, the range and the value. */
-export function settingsOf(request: InferenceRequest<typeof SETTINGS>): Settings {
+export function settingsOf(request: InferenceRequest<typeof INPUTS>): Settings {
   const number = (name: Name, otherwise: number, range: string, fits: (value: number) => boolean) => {
     const value = request.input(name)?.data[0]
     if (value === undefined) return otherwise
