@@ -8,15 +8,9 @@ import { readdirSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { defineModel, InferenceResponse, Tensor, TritonError, type ResponseSender } from 'nereid/backend'
-import {
-  getLlama,
-  LlamaCompletion,
-  type LlamaCompletionGenerationOptions,
-  type LlamaContext,
-  type LlamaModel,
-  type Token,
-} from 'node-llama-cpp'
-import { optionsOf } from './settings.ts'
+import { getLlama, type LlamaContext, type LlamaModel, type Token } from 'node-llama-cpp'
+import { settingsOf, type Settings } from './settings.ts'
+import { Pieces, Stops } from './text.ts'
 
 const RUNNING_MAX = 4
 const CONTEXT_TOKENS = 2048
@@ -28,39 +22,56 @@ interface Engine {
 
 interface Job {
   readonly prompt: Token[]
-  readonly options: LlamaCompletionGenerationOptions
+  readonly settings: Settings
   readonly stream: boolean
-  readonly signal: AbortSignal
   readonly sender: ResponseSender
 }
 
 const textOf = (content: string) => Tensor.fromStrings('text_output', [content])
 
-/** Writes the answer to one request. Ends after the token that runs when the request is cancelled. */
-async function answer({ context }: Engine, { prompt, options, stream, signal, sender }: Job): Promise<void> {
+/** The last response, with the rest of the text. */
+const lastOf = (rest: string, reason: 'stop' | 'length', before: number, made: number) =>
+  new InferenceResponse([
+    textOf(rest),
+    Tensor.fromStrings('finish_reason', [reason]),
+    Tensor.from('num_input_tokens', new Uint32Array([before])),
+    Tensor.from('num_output_tokens', new Uint32Array([made])),
+  ])
+
+/**
+ * Writes the answer to one request. Ends after the token that runs when the request is cancelled. `LlamaCompletion` of
+ * the package is not used: it shortens a prompt that leaves less than a tenth of the context, and tells nobody.
+ */
+async function answer({ model, context }: Engine, { prompt, settings, stream, sender }: Job): Promise<void> {
+  const { maxTokens, stop, options, penalties } = settings
+  const pieces = new Pieces({ decode: (ids) => model.detokenize(ids as Token[]) })
+  const stops = new Stops(stop)
   const sequence = context.getSequence()
   try {
-    const { response, metadata } = await new LlamaCompletion({ contextSequence: sequence }).generateCompletionWithMeta(
-      prompt,
-      {
-        ...options,
-        // The context is not shifted: an answer that fills it ends, as with other servers.
-        disableContextShift: true,
-        signal,
-        stopOnAbortSignal: true,
-        onTextChunk: (text) => {
-          if (stream && !signal.aborted) void sender.send(new InferenceResponse([textOf(text)]))
-        },
-      },
-    )
-    if (signal.aborted) return void (await sender.end())
-    const last = new InferenceResponse([
-      textOf(stream ? '' : response),
-      Tensor.fromStrings('finish_reason', [metadata.stopReason === 'maxTokens' ? 'length' : 'stop']),
-      Tensor.from('num_input_tokens', new Uint32Array([prompt.length])),
-      Tensor.from('num_output_tokens', new Uint32Array([sequence.tokenMeter.usedOutputTokens])),
-    ])
-    await sender.send(last, { final: true })
+    const most = Math.min(maxTokens, context.contextSize - prompt.length)
+    const made: Token[] = []
+    let [rest, hasEnded] = ['', false]
+    const tokens = sequence.evaluate(prompt, {
+      ...options,
+      repeatPenalty: { ...penalties, punishTokens: () => made, maxPunishTokens: context.contextSize },
+      yieldEogToken: true,
+    })
+    for await (const token of tokens) {
+      if (sender.cancelled) return void (await sender.end())
+      made.push(token)
+      hasEnded = model.isEogToken(token)
+      if (!hasEnded) rest += stops.push(pieces.push(token))
+      hasEnded ||= stops.hasStopped
+      if (hasEnded || made.length >= most) break
+      if (stream && rest !== '') {
+        await sender.send(new InferenceResponse([textOf(rest)]))
+        rest = ''
+      }
+    }
+    if (!stops.hasStopped) rest += stops.push(pieces.end())
+    if (!stops.hasStopped) rest += stops.end()
+    const reason = hasEnded || stops.hasStopped ? 'stop' : 'length'
+    await sender.send(lastOf(rest, reason, prompt.length, made.length), { final: true })
   } finally {
     await sequence.dispose()
   }
@@ -115,16 +126,19 @@ export default defineModel({
     const { model, context } = engine
     for (const request of requests) {
       const [text = ''] = request.input('text_input').strings()
-      const options = optionsOf(request.input('sampling_parameters')?.strings()[0] ?? '{}')
+      const settings = settingsOf(request.input('sampling_parameters')?.strings()[0] ?? '{}')
       const stream = request.input('stream')?.data[0] === 1
       const prompt = model.tokenize(text, true)
+      const { bos, shouldPrependBosToken } = model.tokens
+      // The template of a chat may have written it.
+      if (shouldPrependBosToken && bos !== null && prompt[0] !== bos) prompt.unshift(bos)
       if (prompt.length === 0 || prompt.length >= context.contextSize) {
         const range = `from 1 to ${context.contextSize - 1} tokens`
         throw new TritonError('INVALID_ARG', `text_input has to have ${range}, got ${prompt.length}`)
       }
-      const { sender, signal } = request
+      const { sender } = request
       this.running += 1
-      void answer(engine, { prompt, options, stream, signal, sender })
+      void answer(engine, { prompt, settings, stream, sender })
         .catch(async (error: unknown) => {
           ctx.logger.error(String(error))
           await sender.send(InferenceResponse.error('INTERNAL', String(error)), { final: true })

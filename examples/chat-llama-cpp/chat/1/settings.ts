@@ -1,7 +1,7 @@
 /** Reads `sampling_parameters`: JSON with names and defaults of vLLM, which are those of OpenAI's API. */
 
 import { TritonError } from 'nereid/backend'
-import type { LlamaCompletionGenerationOptions } from 'node-llama-cpp'
+import type { SequenceEvaluateOptions } from 'node-llama-cpp'
 
 const STOPS_MAX = 16
 
@@ -16,10 +16,20 @@ const NUMBERS = {
   presence_penalty: ['from -2 to 2', (value) => Math.abs(value) <= 2],
 } satisfies Record<string, [string, (value: number) => boolean]>
 
+export interface Settings {
+  /** Infinity: up to the end of the context. */
+  readonly maxTokens: number
+  readonly stop: readonly string[]
+  /** Options of the engine. */
+  readonly options: SequenceEvaluateOptions
+  /** The engine's form of frequency_penalty and presence_penalty. */
+  readonly penalties: { penalty: number; frequencyPenalty: number; presencePenalty: number }
+}
+
 const wrong = (message: string) => new TritonError('INVALID_ARG', `sampling_parameters: ${message}`)
 
 /** @throws {TritonError} `INVALID_ARG`, with the name, the values that it takes and the one that was found. */
-export function optionsOf(text: string): LlamaCompletionGenerationOptions {
+export function settingsOf(text: string): Settings {
   const given = parse(text)
   const known = [...Object.keys(NUMBERS), 'stop']
   const unknown = Object.keys(given).find((name) => !known.includes(name))
@@ -32,16 +42,17 @@ export function optionsOf(text: string): LlamaCompletionGenerationOptions {
       throw wrong(`${name} has to be ${range}, got ${JSON.stringify(value)}`)
     return value
   }
-  const temperature = number('temperature') ?? 1
   return {
     maxTokens: number('max_tokens') ?? Infinity,
-    temperature,
-    topP: number('top_p') ?? 1,
-    topK: Math.max(0, number('top_k') ?? 0),
-    // Without a seed the engine takes the time in seconds: two requests of one second would have the same answer.
-    seed: number('seed') ?? Math.floor(Math.random() * 2 ** 32),
-    customStopTriggers: stopsOf(given['stop'] ?? []),
-    repeatPenalty: {
+    stop: stopsOf(given['stop'] ?? []),
+    options: {
+      temperature: number('temperature') ?? 1,
+      topP: number('top_p') ?? 1,
+      topK: Math.max(0, number('top_k') ?? 0),
+      // Without a seed the engine takes the time: two requests that come at once would have the same answer.
+      seed: number('seed') ?? Math.floor(Math.random() * 2 ** 32),
+    },
+    penalties: {
       penalty: 1,
       frequencyPenalty: number('frequency_penalty') ?? 0,
       presencePenalty: number('presence_penalty') ?? 0,
