@@ -7,7 +7,7 @@ import { writeText } from '../../scripts/models/text.mjs'
 import { ROOT } from '../docs/pages.js'
 
 const OWN = ['text-ts', 'router-ts', 'ensemble-ts', 'image-ts']
-/** Its test is chat.test.ts. The packages of chat-llama-cpp are not those of the clone: `npm run test:heavy -- chat`. */
+/** chat.test.ts runs it. Packages of chat-llama-cpp are no part of the clone: `npm run test:heavy -- chat`. */
 const CHAT = 'chat-ts'
 
 test('models of the examples are accepted by the compiler', () => {

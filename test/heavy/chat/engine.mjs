@@ -1,4 +1,4 @@
-/** What node-llama-cpp generates in a program of its own: `node engine.mjs FILE.gguf TOKENS < prompts.json`. */
+/** Prints what node-llama-cpp generates in its own program: `node engine.mjs FILE.gguf TOKENS < prompts.json`. */
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ for (const prompt of JSON.parse(readFileSync(0, 'utf8'))) {
   const made = []
   for await (const token of sequence.evaluate(ids, { temperature: 0, yieldEogToken: true })) {
     made.push(token)
-    if (made.length === Number(tokens)) break
+    if (model.isEogToken(token) || made.length === Number(tokens)) break
   }
   answers.push({ text: model.detokenize(made), input: ids.length, output: made.length })
 }

@@ -34,9 +34,9 @@ export class Decoder {
       throw new Error(`model.onnx has no inputs ${PAST}*: export the decoder with its KV cache, see README.md`)
   }
 
-  /** `threads`: those of one step; undefined = one per core. */
-  static async open(file: string, threads?: number): Promise<Decoder> {
-    return new Decoder(await ort.InferenceSession.create(file, threads ? { intraOpNumThreads: threads } : {}))
+  /** `threads`: those of one step. */
+  static async open(file: string, threads: number): Promise<Decoder> {
+    return new Decoder(await ort.InferenceSession.create(file, { intraOpNumThreads: threads }))
   }
 
   start(): Cache {

@@ -5,6 +5,7 @@
  */
 
 import { existsSync, readFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { Tokenizer } from '@huggingface/tokenizers'
 import { defineModel, InferenceResponse, Tensor, TritonError, type ResponseSender } from 'nereid/backend'
@@ -75,6 +76,13 @@ async function answer(files: Files, prompt: number[], settings: Settings, sender
   await sender.send(lastOf(rest, reason, prompt.length, made), { final: true })
 }
 
+/** A parameter that is a positive integer. */
+function countOf(parameters: Readonly<Record<string, string>>, name: string, otherwise: number): number {
+  const count = Number(parameters[name] ?? otherwise)
+  if (Number.isInteger(count) && count >= 1) return count
+  throw new TritonError('INVALID_ARG', `parameter ${name} has to be an integer of at least 1, got ${parameters[name]}`)
+}
+
 export default defineModel({
   autoCompleteConfig: (config) => config.setDecoupled(true),
   inputs: INPUTS,
@@ -100,13 +108,12 @@ export default defineModel({
       : config
     const settings = json('tokenizer_config.json')
     const { bos_token: beginning, add_bos_token: isAdded } = settings
-    const { threads, running_max: runningMax } = ctx.parameters
-    this.runningMax = Number(runningMax ?? RUNNING_MAX)
-    if (!(this.runningMax >= 1))
-      throw new TritonError('INVALID_ARG', `parameter running_max has to be at least 1, got ${runningMax}`)
+    this.runningMax = countOf(ctx.parameters, 'running_max', RUNNING_MAX)
+    // All threads of a step wait for the slowest. One core is left to the server, so that none shares its core.
+    const threads = countOf(ctx.parameters, 'threads', Math.max(1, availableParallelism() - 1))
     this.files = {
       tokenizer: new Tokenizer(json('tokenizer.json'), settings),
-      decoder: await Decoder.open(join(ctx.versionDirectory, 'model.onnx'), Number(threads) || undefined),
+      decoder: await Decoder.open(join(ctx.versionDirectory, 'model.onnx'), threads),
       beginning: isAdded === false ? '' : ((beginning?.content ?? beginning ?? '') as string),
       ends: new Set([generation.eos_token_id ?? config.eos_token_id ?? []].flat() as number[]),
       contextMax: config.max_position_embeddings as number,
