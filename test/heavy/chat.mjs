@@ -137,7 +137,7 @@ async function measure(to) {
   const rows = []
   for (const clients of [1, 4]) {
     const from = performance.now()
-    const streams = await Promise.all(Array.from({ length: clients }, () => to.stream(PROMPTS[1], 100)))
+    const streams = await Promise.all(Array.from({ length: clients }, () => to.stream(PROMPTS[1], 50)))
     const seconds = (performance.now() - from) / 1000
     const made = streams.reduce((total, { events }) => total + events.at(-1).num_output_tokens, 0)
     const first = Math.max(...streams.map(({ firstMs }) => firstMs))
