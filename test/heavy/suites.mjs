@@ -6,6 +6,7 @@ import { arm64 } from './arm64.mjs'
 import { azure } from './azure.mjs'
 import { batching } from './batching.mjs'
 import { bundle } from './bundle.mjs'
+import { chat } from './chat.mjs'
 import { cluster } from './cluster.mjs'
 import { envoy } from './envoy.mjs'
 import { fil } from './fil.mjs'
@@ -42,6 +43,7 @@ export const SUITES = {
   azure,
   batching,
   bundle,
+  chat,
   cluster,
   envoy,
   fil,
