@@ -569,7 +569,23 @@ TEXT = {
     ),
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "files": FILES, "picture": PICTURE, "boxes": BOXES, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT}.items():
+# --- chat_tools: parser, size of pieces, longest call; then a text
+CALL = '{"name": "f", "parameters": {"a": [1.5e3, null], "b": "\\"\\u00e9"}}'
+CHAT_TOOLS = {
+    name: bytes([parser, 6, 40]) + text.encode()
+    for name, (parser, text) in {
+        "llama3": (0, CALL + "; " + CALL),
+        "llama3_tag": (0, "<|python_tag|>" + CALL + "assistant\n\nNow"),
+        "mistral": (1, "I see [1] [TOOL_CALLS][" + CALL.replace("parameters", "arguments") + ", " + CALL + "]"),
+        "mistral_names": (1, '[TOOL_CALLS]f{"a": 1}[TOOL_CALLS]g[ARGS]{}'),
+        "hermes": (2, "Let me see.\n<tool_call>\n" + CALL + "\n</tool_call>\n<tool_call>{\"name\": 1}</tool_call>"),
+        "pythonic": (3, "[f(a=1, b='it\\'s', c={'k': [True, None,]}), g()]"),
+        "required": (4, "[" + CALL + "," + CALL + "]"),
+        "content": (0, '{"answer": {"name": "f"}}'),
+    }.items()
+}
+
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "files": FILES, "picture": PICTURE, "boxes": BOXES, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT, "chat_tools": CHAT_TOOLS}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

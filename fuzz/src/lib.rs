@@ -11,6 +11,7 @@ mod archive;
 mod cache_entry;
 mod cache_messages;
 mod certificate;
+mod chat_tools;
 mod elf;
 mod files;
 mod forest;
@@ -40,6 +41,7 @@ pub use archive::archive;
 pub use cache_entry::cache_entry;
 pub use cache_messages::cache_messages;
 pub use certificate::certificate;
+pub use chat_tools::chat_tools;
 pub use elf::elf;
 pub use files::files;
 pub use forest::{trees_binary, trees_json, trees_lightgbm, trees_treelite, trees_ubjson};
@@ -129,7 +131,7 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 31] = [
+pub const TARGETS: [(&str, Target); 32] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("files", files),
@@ -152,6 +154,7 @@ pub const TARGETS: [(&str, Target); 31] = [
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
     ("text", text),
+    ("chat_tools", chat_tools),
     ("worker", worker),
     ("archive", archive),
     ("redis_reply", redis_reply),

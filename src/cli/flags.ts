@@ -14,6 +14,7 @@ export const GROUPS = [
   'Logging',
   'Model Repository',
   'HTTP',
+  'Chat',
   'GRPC',
   'Metrics',
   'Tracing',
@@ -33,6 +34,7 @@ export const TOPICS: readonly { name: string; group: Group; about: string }[] = 
   { name: 'server', group: 'Server', about: 'name of the server, start, exit and threads' },
   { name: 'models', group: 'Model Repository', about: 'where models are, and which are loaded when' },
   { name: 'http', group: 'HTTP', about: 'the HTTP port and its limits' },
+  { name: 'chat', group: 'Chat', about: 'templates, tool calls and defaults of chat and completions' },
   { name: 'grpc', group: 'GRPC', about: 'the gRPC port, keep-alive, connections' },
   { name: 'metrics', group: 'Metrics', about: 'the port and the contents of Prometheus metrics' },
   { name: 'logging', group: 'Logging', about: 'what is logged, how and where' },
@@ -69,7 +71,7 @@ interface FlagCommon {
  * Parts of the core that receive values unchanged: `CoreOptions` of crates/options (`engine` and `deviceMemory` in it),
  * and its options of the front ends and of their logs.
  */
-type Part = 'core' | 'engine' | 'deviceMemory' | 'listen' | 'http' | 'grpc' | 'log'
+type Part = 'core' | 'engine' | 'chat' | 'deviceMemory' | 'listen' | 'http' | 'grpc' | 'log'
 
 /**
  * Bounds of `integer`, `number` and `bytes` (with or without a unit). A value outside them is an error, or is moved to
@@ -295,6 +297,29 @@ export const FLAGS = [
   { name: 'http-root-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active',
     meaning: 'PEM file of certificates. With --http-use-ssl, clients must present one of them, or a certificate that ' +
       'one of them signed. Not in Triton.' },
+
+  // Chat
+  { name: 'tokenizer', kind: 'string', value: 'folder', default: '', group: 'Chat', state: 'active',
+    to: 'chat.tokenizer',
+    meaning: "Folder with the tokenizer and the chat template of all models, or a model's name in the cache of " +
+      'Hugging Face. Without it, each model has its own: the folder that nereid.chat.tokenizer names, the files beside ' +
+      'the model, or the folder that model.json of backend vllm names. Nothing is downloaded.' },
+  { name: 'chat-template', kind: 'string', value: 'path', default: '', group: 'Chat', state: 'active',
+    to: 'chat.template',
+    meaning: 'File with the chat template (Jinja) of all models, in the place of that of their tokenizers.' },
+  { name: 'tool-call-parser', kind: 'choice', choices: ['llama3', 'mistral', 'hermes', 'pythonic'], anyCase: false,
+    default: '', group: 'Chat', state: 'active', to: 'chat.toolParser',
+    meaning: 'Format of the tool calls that models write. Triton has llama3 and mistral.' },
+  { name: 'max-tool-call-parse-bytes', kind: 'bytes', default: 131072, min: 0, max: INT32_MAX, group: 'Chat',
+    state: 'active', to: 'chat.callBytesMax',
+    meaning: 'Maximum bytes of a tool call in a stream; a longer one ends the choice.' },
+  { name: 'default-max-tokens', kind: 'integer', default: 16, min: 0, max: INT32_MAX, group: 'Chat', state: 'active',
+    to: 'chat.maxTokensDefault',
+    meaning: 'Maximum tokens of a choice whose request names none.' },
+  { name: 'lora-separator', kind: 'string', value: 'text', default: '', group: 'Chat', state: 'active',
+    to: 'chat.loraSeparator',
+    meaning: 'Text between the name of a model and that of a LoRA, such as model_lora_NAME with _lora_. Without it, ' +
+      'no name means a LoRA.' },
 
   // GRPC
   { name: 'allow-grpc', kind: 'boolean', default: true, group: 'GRPC', state: 'active', meaning: 'Serve gRPC.' },

@@ -91,6 +91,7 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
         responseCacheBytes: cache.bytes,
         rateLimit: readRateLimit(options),
         textAliases: readTextAliases(options),
+        chat: passedTo('chat', options),
       },
       deviceMemory: readDeviceMemory(options),
       responseCacheRedis: cache.redis,

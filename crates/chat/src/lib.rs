@@ -1,5 +1,11 @@
 //! Chat and completions: forms of requests and responses, templates, calls of tools, and how a model takes and gives
 //! them. Pure: no threads, no I/O.
 
+pub mod fields;
+mod logprobs;
+pub mod places;
+pub mod request;
+pub mod speech;
+mod stops;
 pub mod template;
 pub mod tools;

@@ -2,6 +2,7 @@
 
 use crate::batching_library::BatchingLibrary;
 use crate::cached::Cached;
+use crate::chat_model::ChatModel;
 use crate::compile;
 use crate::ensemble::Ensemble;
 use crate::histograms::HistogramShape;
@@ -115,7 +116,8 @@ impl Engine {
             texts::check(open, config)?;
             texts::schedule(&mut schedule, text.batch_tokens_max());
         }
-        let text = TextIdentity::of(config, &signature, served.model())?.map(Box::new);
+        let chat = ChatModel::of(config, &signature, open, &options.chat)?.map(Box::new);
+        let text = TextIdentity::of(config, &signature, served.model(), chat.is_some())?.map(Box::new);
         let batching = open.batching.as_ref().map(|library| {
             BatchingLibrary::start(self.backend("c")?, library, open, config, &spec.config_json, &signature)
         });
@@ -171,6 +173,7 @@ impl Engine {
                 serving,
                 statistics,
                 text,
+                chat,
                 trace,
                 cached,
                 shared: self.shared.clone(),

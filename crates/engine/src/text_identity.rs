@@ -14,11 +14,16 @@ pub(crate) struct TextIdentity {
 }
 
 impl TextIdentity {
-    /// `None` for a model without a role.
+    /// `None` for a model without a role or alias. `chats`: endpoints of chats serve it, under its aliases too.
     ///
     /// # Errors
     /// INVALID_ARG for an unknown role, a malformed alias, or a role without tensors that fit it.
-    pub(crate) fn of(config: &ModelConfig, signature: &Signature, model: Option<&dyn Model>) -> Result<Option<Self>> {
+    pub(crate) fn of(
+        config: &ModelConfig,
+        signature: &Signature,
+        model: Option<&dyn Model>,
+        chats: bool,
+    ) -> Result<Option<Self>> {
         let value = |key| config.parameters.get(key).map(|parameter| parameter.string_value.as_str());
         let has_facts = model.is_some_and(|model| model.text().is_some());
         let role = value(configuration::ROLE);
@@ -27,7 +32,7 @@ impl TextIdentity {
             None => None,
         };
         let aliases = value(configuration::ALIAS);
-        if facts.is_none() && !has_facts {
+        if facts.is_none() && !has_facts && !(chats && aliases.is_some()) {
             let Some(_) = aliases else { return Ok(None) };
             return Err(Error::invalid(format!(
                 "model '{}' has the parameter '{}' and no role: add the parameter '{}' with one of {}",

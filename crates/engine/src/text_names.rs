@@ -1,5 +1,6 @@
 //! Names of text models: aliases, `model:version`, and the models of a role.
 
+use crate::chat_model::ChatModel;
 use crate::registry::Engine;
 use crate::table::Table;
 use crate::version::ModelVersion;
@@ -95,14 +96,24 @@ impl Engine {
         all.filter(|alias| !table.has(&alias.alias) && table.has(&alias.name.model)).collect()
     }
 
-    /// The serving models with a role, each in its latest version, in order of their names.
-    pub fn text_models(&self) -> Vec<(Arc<ModelVersion>, Role)> {
+    /// The serving models that chat, each in its latest version, in order of their names.
+    pub fn chat_models(&self) -> Vec<Arc<ModelVersion>> {
+        self.latest(|version| version.chat.is_some())
+    }
+
+    /// The serving models that `wants` chooses, each in its latest version, in order of their names.
+    pub fn latest(&self, wants: impl Fn(&ModelVersion) -> bool) -> Vec<Arc<ModelVersion>> {
         let table = self.directory.load();
         let latest = table.models.values().filter_map(|entry| entry.ready().next_back());
-        let mut all: Vec<_> =
-            latest.filter_map(|version| Some((version.clone(), version.text_facts()?.role))).collect();
-        all.sort_unstable_by(|(a, _), (b, _)| a.signature.model.cmp(&b.signature.model));
+        let mut all: Vec<_> = latest.filter(|version| wants(version)).cloned().collect();
+        all.sort_unstable_by(|a, b| a.signature.model.cmp(&b.signature.model));
         all
+    }
+
+    /// The serving models with a role, each in its latest version, in order of their names.
+    pub fn text_models(&self) -> Vec<(Arc<ModelVersion>, Role)> {
+        let all = self.latest(|version| version.text_facts().is_some());
+        all.into_iter().filter_map(|version| Some((version.text_facts()?.role, version))).map(|(r, v)| (v, r)).collect()
     }
 }
 
@@ -126,6 +137,11 @@ impl ModelVersion {
     pub fn text_facts(&self) -> Option<&TextFacts> {
         let text = self.text.as_ref()?;
         text.facts.as_ref().or_else(|| self.text_model().map(TextModel::facts))
+    }
+
+    /// Facts of a model that chats; `None` for any other.
+    pub fn chat(&self) -> Option<&ChatModel> {
+        self.chat.as_deref()
     }
 
     /// The tokenizer of a model of the backend `text`.

@@ -30,6 +30,7 @@
 
 use crate::batching_library::BatchingLibrary;
 use crate::cached::Cached;
+use crate::chat_model::ChatModel;
 use crate::ensemble::Ensemble;
 use crate::identity::Identity;
 use crate::pending::Requests;
@@ -68,6 +69,8 @@ pub struct ModelVersion {
     pub(crate) statistics: Statistics,
     /// Role and names of a text model.
     pub(crate) text: Option<Box<TextIdentity>>,
+    /// Facts of a model that chats.
+    pub(crate) chat: Option<Box<ChatModel>>,
     /// Selects the requests to trace.
     pub(crate) trace: Arc<Watch>,
     /// The response cache, if the model uses it.

@@ -223,6 +223,14 @@ impl Inbox {
         }
     }
 
+    /// Cancels a request whose further responses nobody wants.
+    pub fn cancel(&self, key: u32) {
+        let slot = self.state().requests.get(key as usize).cloned().flatten();
+        if let Some(slot) = slot {
+            slot.cancel();
+        }
+    }
+
     /// Starts requests for this inbox.
     pub fn starter(&self) -> &Starter {
         &self.0
@@ -359,6 +367,12 @@ impl InboxSink {
     /// Notes that the request ended or is being cancelled. Returns how to cancel it.
     fn done(&self) -> Cancel {
         std::mem::replace(&mut *self.cancel.lock(), Cancel::Done)
+    }
+
+    fn cancel(&self) {
+        if let Cancel::By(ticket) = self.done() {
+            ticket.cancel();
+        }
     }
 
     fn overrun(&self, why: Error) {

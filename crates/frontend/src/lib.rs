@@ -15,6 +15,7 @@ mod access;
 mod access_log;
 pub mod answers;
 mod assemble;
+mod chat_calls;
 mod control;
 mod cors;
 mod describe;

@@ -24,8 +24,16 @@ use tensor::Error;
 pub const PREFIX: &[u8] = b"/v1/";
 
 /// The paths below [`PREFIX`] that are served.
-const SERVED: [&str; 6] =
-    ["/v1/models", "/v1/models/{model}", "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/classify"];
+const SERVED: [&str; 8] = [
+    "/v1/models",
+    "/v1/models/{model}",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/classify",
+];
 
 /// Text for a path of OpenAI's API that is not served.
 pub fn not_served(path: Option<&str>) -> Cow<'static, str> {
@@ -97,6 +105,12 @@ pub fn complete(form: ErrorForm, as_triton: bool, head: &RequestHead, reply: &mu
     reply.status = status;
     reply.content_type = JSON;
     reply.body = smallvec![Bytes::from(body)];
+}
+
+/// The event of an error behind the beginning of a stream.
+pub fn event(error: &Error) -> String {
+    let failure = RequestFailure::from(error);
+    as_openai(error.code().http_status(), failure, error.message()).1
 }
 
 fn as_openai(status: u16, failure: RequestFailure, message: &str) -> (u16, String) {

@@ -122,6 +122,8 @@ pub struct EngineOptions {
     pub hang_warning_secs: u32,
     /// `--text-alias`: names by which clients of text endpoints know models.
     pub text_aliases: Vec<TextAliasOption>,
+    /// Chat and completions.
+    pub chat: ChatOptions,
     /// Maximum number of pool threads over all models; further batches wait for one.
     #[serde(skip, default = "worker_threads_max")]
     pub worker_threads_max: usize,
@@ -160,7 +162,40 @@ impl Default for EngineOptions {
             worker_threads_max: worker_threads_max(),
             inline_cost_max_ns: inline_cost_max_ns(),
             text_aliases: Vec::new(),
+            chat: ChatOptions::default(),
             delays: [0, 0],
+        }
+    }
+}
+
+/// Options of chat and completions.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "typescript", derive(TS))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChatOptions {
+    /// `--tokenizer`: a folder, or a model in the cache of Hugging Face; empty = that of each model.
+    pub tokenizer: String,
+    /// `--chat-template`: a file; empty = that of the tokenizer.
+    pub template: PathBuf,
+    /// `--tool-call-parser`; empty = none.
+    pub tool_parser: String,
+    /// `--max-tool-call-parse-bytes`.
+    pub call_bytes_max: u32,
+    /// `--default-max-tokens`.
+    pub max_tokens_default: u32,
+    /// `--lora-separator`; empty = none.
+    pub lora_separator: String,
+}
+
+impl Default for ChatOptions {
+    fn default() -> Self {
+        Self {
+            tokenizer: String::new(),
+            template: PathBuf::new(),
+            tool_parser: String::new(),
+            call_bytes_max: 131_072,
+            max_tokens_default: 16,
+            lora_separator: String::new(),
         }
     }
 }

@@ -9,9 +9,9 @@ mod listen;
 mod trace;
 
 pub use core::{
-    Available, CoreOptions, DeviceMemoryOptions, DevicePool, EngineOptions, JavaScriptOptions, LibraryCacheOptions,
-    LibraryProcess, LibrarySpec, LoadLimit, MetricsOptions, OpenSpec, PythonOptions, Quantile, RedisOptions,
-    SEQUENCES_MAX_DEFAULT, ServerMetadata, TextAliasOption,
+    Available, ChatOptions, CoreOptions, DeviceMemoryOptions, DevicePool, EngineOptions, JavaScriptOptions,
+    LibraryCacheOptions, LibraryProcess, LibrarySpec, LoadLimit, MetricsOptions, OpenSpec, PythonOptions, Quantile,
+    RedisOptions, SEQUENCES_MAX_DEFAULT, ServerMetadata, TextAliasOption,
 };
 pub use listen::{
     ControlOptions, GateSettings, GrpcOptions, HttpOptions, IssuerOptions, ListenOptions, RequestLogOptions,

@@ -8,7 +8,7 @@ use crate::access::{Act, Ask};
 use crate::failure;
 use crate::gate::Grant;
 use crate::http::context::HttpContext;
-use crate::http::events::{EventSource, Events};
+use crate::http::events::{Event, EventSource, Events};
 use crate::limits::{CONSOLE_SLOWEST_TICKS, CONSOLES_MAX};
 use crate::shared::{Phase, Place, Shared};
 use std::collections::HashMap;
@@ -124,7 +124,7 @@ impl Live {
 }
 
 impl EventSource for Live {
-    fn poll_next(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Bytes>> {
+    fn poll_next(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Event>> {
         if let Some(state) = self.state.take() {
             // A server that ends does not wait for its pages.
             if state.shared.is_parting() && state.ticks > 0 {
@@ -145,7 +145,7 @@ impl EventSource for Live {
         let Some((state, text)) = made else { return Poll::Ready(None) };
         self.next = Instant::now() + INTERVAL;
         self.state = Some(state);
-        Poll::Ready(Some(text))
+        Poll::Ready(Some(Event::text(text)))
     }
 }
 

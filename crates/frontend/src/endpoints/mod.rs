@@ -5,6 +5,7 @@
 //! endpoints: a new route is a row and a file here. Routing, permissions, names in logs, the OpenAPI document and the
 //! suite `exposed` derive from the rows.
 
+pub mod chat;
 pub mod classify;
 pub mod cohere_embed;
 pub mod config;
@@ -67,7 +68,7 @@ const MODEL_NAMES: &[(&str, u32)] = &[("model", 1), ("version", 2)];
 
 /// Seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "responses of OpenAI's API have the wall clock")]
-fn unix_secs() -> u64 {
+pub fn unix_secs() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

@@ -69,8 +69,8 @@ impl Event {
 
 /// Makes events that are not responses of a model.
 pub trait EventSource: Send {
-    /// The text of the next event, or of several; `None` after the last.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+    /// The next event, or several as one; `None` after the last.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>>;
 }
 
 /// Where events come from.
@@ -168,7 +168,7 @@ impl Events {
         }
         match &mut self.source {
             Source::Responses(responses) => responses.poll_made(self.trace.as_ref(), cx),
-            Source::Other(source) => source.poll_next(cx).map(|text| text.map(Event::text)),
+            Source::Other(source) => source.poll_next(cx),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use super::paths::Pattern;
 use crate::endpoints::{
-    classify, cohere_embed, config, console, embeddings, generate, health, index, infer, invocations, load, metadata,
-    model_why, models, openapi, pages, regions, rerank, score, settings, statistics, tei, text_models, unload, why,
+    chat, classify, cohere_embed, config, console, embeddings, generate, health, index, infer, invocations, load,
+    metadata, model_why, models, openapi, pages, regions, rerank, score, settings, statistics, tei, text_models,
+    unload, why,
 };
 use crate::exchange::{EndpointRef, Route};
 use crate::http::method::Method;
@@ -99,7 +100,7 @@ impl RouteRow {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [RouteRow; 62] = [
+pub static ROWS: [RouteRow; 64] = [
     post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -114,6 +115,14 @@ pub static ROWS: [RouteRow; 62] = [
         .takes("GenerateRequest")
         .answers("GenerateResponse")
         .form(Form::Events),
+    post("/v1/chat/completions", &chat::CHAT)
+        .doc("chatCompletions", "Continue a conversation, in OpenAI's form; with stream, as server-sent events.")
+        .takes("ChatRequest")
+        .answers("ChatAnswer"),
+    post("/v1/completions", &chat::COMPLETIONS)
+        .doc("completions", "Continue a text, in OpenAI's form; with stream, as server-sent events.")
+        .takes("CompletionRequest")
+        .answers("CompletionAnswer"),
     post("/v1/embeddings", &embeddings::ENDPOINT)
         .doc("embeddings", "Embed texts or token ids, in OpenAI's form.")
         .takes("EmbeddingsRequest")

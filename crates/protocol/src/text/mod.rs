@@ -18,7 +18,7 @@ pub use options::TextOptions;
 pub use texts::Texts;
 
 use crate::Parameter;
-use serde::de::{DeserializeOwned, Deserializer, Visitor};
+use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -272,7 +272,7 @@ impl FormError {
 ///
 /// # Errors
 /// The body is not JSON, or has another form.
-pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FormError> {
+pub fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, FormError> {
     serde_json::from_slice(body).map_err(|error| {
         let text = error.to_string();
         // The place helps where the body is no JSON. A value of a wrong type is found by its text.

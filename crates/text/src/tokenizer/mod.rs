@@ -141,6 +141,15 @@ impl Tokenizer {
         })
     }
 
+    /// Number of tokens of a text, without or with the special tokens that begin and end it.
+    ///
+    /// # Errors
+    /// INVALID_ARG: longer than a limit.
+    pub fn count(&self, text: &str, has_special: bool) -> Result<usize> {
+        let added = if has_special { self.single.added() } else { 0 };
+        guard(&self.folder, || Ok(self.ids(text, Cut::NONE)?.len() + added))
+    }
+
     /// Token ids that a client sent as this tokenizer's: cut like a text. With `declared`, special tokens are added if
     /// they are missing; without, ids that do not begin and end as a text of this tokenizer are rejected.
     ///

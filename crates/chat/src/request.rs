@@ -1,0 +1,580 @@
+//! Bodies of `POST /v1/chat/completions` and `/v1/completions`, read and checked by [`FIELDS`].
+
+use crate::fields::{CHOICES_MAX, FIELDS, Field, Kind, On, Use};
+use crate::template::Json as Value;
+use protocol::text::FormError;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+use tensor::{Error, Result};
+
+/// Most messages of a conversation.
+pub const MESSAGES_MAX: usize = 16_384;
+
+/// Most texts in `stop`.
+pub const STOPS_MAX: usize = 64;
+
+/// Most functions in `tools`.
+pub const TOOLS_MAX: usize = 1024;
+
+/// Read body of a request.
+#[derive(Debug)]
+pub struct Request {
+    /// The endpoint.
+    pub on: On,
+    /// Name in the body.
+    pub model: Option<String>,
+    /// Whether the text is streamed.
+    pub streams: bool,
+    /// Whether a stream ends with its usage.
+    pub has_usage: bool,
+    /// Choices for each prompt.
+    pub choices: usize,
+    /// The conversation of a chat, as templates see it.
+    pub messages: Vec<Value>,
+    /// Prompts of a completion.
+    pub prompts: Vec<String>,
+    /// Whether the prompt is put before the text.
+    pub echo: bool,
+    /// Texts before which a choice ends.
+    pub stop: Vec<String>,
+    /// Fields that a model may take, with their JSON; `null` for one that was given as such.
+    pub settings: Vec<(&'static Field, Box<RawValue>)>,
+    /// Number of the most probable tokens at each place; `None` without log probabilities.
+    pub logprobs: Option<u32>,
+    /// Functions, as templates see them.
+    pub tools: Vec<Value>,
+    /// Functions, as schemas are made of them.
+    pub raw_tools: Option<Box<RawValue>>,
+    /// Whether and which function is called.
+    pub tool_choice: ToolChoice,
+    /// Whether there may be more than one call.
+    pub has_parallel_calls: bool,
+    /// Form of the text that the client demands.
+    pub format: Option<Box<RawValue>>,
+    /// Further variables of the template.
+    pub variables: Vec<(String, Value)>,
+    /// Whether the prompt ends where the assistant begins.
+    pub add_generation_prompt: bool,
+    /// Fields that Triton checks after it found the model.
+    late: Late,
+}
+
+/// Choice of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ToolChoice {
+    /// The model decides; the field is absent.
+    #[default]
+    Absent,
+    /// The model decides.
+    Auto,
+    /// None is called.
+    None,
+    /// Any is called.
+    Required,
+    /// This one is called.
+    Named(String),
+}
+
+#[derive(Debug, Default)]
+struct Late {
+    /// `n`.
+    n: i64,
+    best_of: Option<i64>,
+    has_suffix: bool,
+    has_bias: bool,
+    has_stream_options: bool,
+    has_top_logprobs: bool,
+    has_logprobs: bool,
+    is_list: bool,
+}
+
+/// Members of an object, each as JSON.
+struct Members<'b>(Vec<(Cow<'b, str>, &'b RawValue)>);
+
+impl<'de: 'b, 'b> Deserialize<'de> for Members<'b> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(Key(name)) = map.next_key()? {
+                    all.push((name, map.next_value()?));
+                }
+                Ok(Members(all))
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
+}
+
+#[derive(Deserialize)]
+struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
+
+impl<'b> Members<'b> {
+    fn get(&self, name: &str) -> Option<&'b RawValue> {
+        self.given(name).filter(|value| value.get() != "null")
+    }
+
+    fn given(&self, name: &str) -> Option<&'b RawValue> {
+        self.0.iter().rev().find(|(other, _)| other == name).map(|(_, value)| *value)
+    }
+
+    fn read<T: Deserialize<'b>>(&self, name: &'static str) -> Result<Option<T>, FormError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        serde_json::from_str(value.get()).map(Some).map_err(|error| FormError::of(name, shown(&error)))
+    }
+
+    fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| value.get() == "true")
+    }
+
+    fn integer(&self, name: &str) -> Option<i64> {
+        integer(self.get(name)?.get())
+    }
+}
+
+/// The text of an error without its place, which is that in a part of the body.
+fn shown(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
+}
+
+/// An integer, which may be written as `5.0`.
+fn integer(text: &str) -> Option<i64> {
+    let whole = text.split_once('.').filter(|(_, rest)| !rest.is_empty() && rest.bytes().all(|b| b == b'0'));
+    whole.map_or(text, |(whole, _)| whole).parse().ok()
+}
+
+/// Whether a value has the type of its field, in the words of Triton's front end.
+fn check(field: &'static Field, value: &str) -> Result<(), FormError> {
+    let wrong = |text: String| Err(FormError::of(field.name, format!("{text}, got {}", cut(value))));
+    let range = |is_least: bool, bound: String| {
+        let than = if is_least { "greater than or equal to" } else { "less than or equal to" };
+        wrong(format!("Input should be {than} {bound}"))
+    };
+    let first = value.as_bytes().first().copied().unwrap_or_default();
+    match field.kind {
+        Kind::Text if first != b'"' => wrong("Input should be a valid string".to_owned()),
+        Kind::Texts if first != b'"' && first != b'[' => {
+            wrong("Input should be a valid string, or a list of strings".to_owned())
+        }
+        Kind::Flag if value != "true" && value != "false" => wrong("Input should be a valid boolean".to_owned()),
+        Kind::Object if first != b'{' => wrong("Input should be a valid dictionary".to_owned()),
+        Kind::List if first != b'[' => wrong("Input should be a valid list".to_owned()),
+        Kind::Integer(least, most) => match integer(value) {
+            None => wrong("Input should be a valid integer".to_owned()),
+            Some(n) if n < least => range(true, least.to_string()),
+            Some(n) if n > most => range(false, most.to_string()),
+            Some(_) => Ok(()),
+        },
+        Kind::Number(least, most) => match value.parse::<f64>() {
+            Ok(n) if n < least => range(true, least.to_string()),
+            Ok(n) if n > most => range(false, most.to_string()),
+            Ok(n) if n.is_finite() => Ok(()),
+            _ => wrong("Input should be a valid number".to_owned()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// The beginning of a value, for an error.
+fn cut(value: &str) -> Cow<'_, str> {
+    match value.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()).into(),
+        None => value.into(),
+    }
+}
+
+/// Checks that a rejected field has a value that changes nothing.
+fn reject(field: &'static Field, value: &str) -> Result<(), FormError> {
+    let is_harmless = match field.name {
+        // Checked once the model is known.
+        "best_of" | "suffix" => true,
+        "modalities" => value.bytes().filter(|b| !b.is_ascii_whitespace()).eq(*b"[\"text\"]"),
+        "functions" => value.bytes().filter(|b| !b.is_ascii_whitespace()).eq(*b"[]"),
+        "function_call" => value == "\"none\"",
+        _ => false,
+    };
+    let text = || format!("{} is not supported: {}", field.name, field.meaning);
+    if is_harmless { Ok(()) } else { Err(FormError::of(field.name, text())) }
+}
+
+impl Request {
+    /// Reads a body. `as_triton`: only the fields of Triton's front end are known.
+    ///
+    /// # Errors
+    /// A text for the client, with the field that is wrong.
+    pub fn read(body: &[u8], on: On, as_triton: bool) -> Result<Self, FormError> {
+        let members: Members<'_> = protocol::text::read(body)?;
+        let mut settings = Vec::new();
+        for field in FIELDS.iter().filter(|field| field.on == On::Both || field.on == on) {
+            let Some(value) = members.given(field.name) else { continue };
+            if value.get() != "null" {
+                check(field, value.get())?;
+            }
+            match field.used {
+                Use::Model => settings.push((field, value.to_owned())),
+                // Triton's front end takes them without effect.
+                Use::Rejected if value.get() != "null" && !(as_triton && field.in_triton) => {
+                    reject(field, value.get())?;
+                }
+                _ => {}
+            }
+        }
+        if as_triton {
+            let unknown = members.0.iter().find(|(name, _)| !Field::find(name, on).is_some_and(|f| f.in_triton));
+            if let Some((name, _)) = unknown {
+                let text = format!("Extra inputs are not permitted: '{}'", cut(name));
+                return Err(FormError { field: None, text: text.into(), is_empty: false });
+            }
+        }
+        let options: Option<StreamOptions> = members.read("stream_options")?;
+        let n = members.integer("n").unwrap_or(1);
+        let top = members.integer(if on == On::Chat { "top_logprobs" } else { "logprobs" });
+        let logprobs = match on {
+            On::Completions => top.filter(|&top| top > 0),
+            _ => members.flag("logprobs").filter(|&is_on| is_on).map(|_| top.unwrap_or(0)),
+        };
+        let late = Late {
+            n,
+            best_of: members.integer("best_of"),
+            has_suffix: members.get("suffix").is_some_and(|text| text.get() != "\"\""),
+            has_bias: members.get("logit_bias").is_some(),
+            has_stream_options: options.is_some(),
+            has_top_logprobs: on == On::Chat && top.is_some(),
+            has_logprobs: logprobs.is_some(),
+            is_list: members.get("prompt").is_some_and(|prompt| prompt.get().starts_with('[')),
+        };
+        let tools: Vec<Value> = members.read("tools")?.unwrap_or_default();
+        if tools.len() > TOOLS_MAX {
+            return Err(FormError::of(
+                "tools",
+                format!("{} functions: at most {TOOLS_MAX} are supported", tools.len()),
+            ));
+        }
+        let model: Option<String> = members.read("model")?;
+        if as_triton && model.is_none() {
+            return Err(FormError::missing("model"));
+        }
+        Ok(Self {
+            on,
+            model,
+            streams: members.flag("stream") == Some(true),
+            has_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+            choices: usize::try_from(n).unwrap_or(1),
+            messages: if on == On::Chat { messages(&members)? } else { Vec::new() },
+            prompts: if on == On::Completions { prompts(&members)? } else { Vec::new() },
+            echo: members.flag("echo") == Some(true),
+            stop: stop(&members)?,
+            settings,
+            logprobs: logprobs.and_then(|top| u32::try_from(top).ok()),
+            tools,
+            raw_tools: members.get("tools").map(ToOwned::to_owned),
+            tool_choice: tool_choice(&members)?,
+            has_parallel_calls: members.flag("parallel_tool_calls") != Some(false),
+            format: members.get("response_format").filter(|_| !as_triton).map(ToOwned::to_owned),
+            variables: variables(&members)?,
+            add_generation_prompt: members.flag("add_generation_prompt") != Some(false),
+            late,
+        })
+    }
+
+    /// Checks what depends on the model, in the order and the words of Triton's front end. `is_vllm`: the model has
+    /// backend `vllm`; `has_logprobs`: it has log probabilities; `has_parser`: there is a parser of tool calls.
+    ///
+    /// # Errors
+    /// INVALID_ARG.
+    pub fn admit(&self, as_triton: bool, is_vllm: bool, has_logprobs: bool, has_parser: bool) -> Result<()> {
+        let fail = |text: &'static str| Err(Error::invalid(text));
+        let late = &self.late;
+        let is_chat = self.on == On::Chat;
+        if !is_chat {
+            if late.has_suffix {
+                return fail("suffix is not currently supported");
+            }
+            if self.prompts.is_empty() || self.prompts.iter().all(String::is_empty) {
+                return fail("prompt must be non-empty");
+            }
+            if late.is_list && as_triton {
+                return fail("only single string input is supported");
+            }
+        }
+        if late.best_of.is_some() && is_vllm && as_triton {
+            return fail("best_of is no longer supported in vLLM backend, removed from vLLM V1 engine");
+        }
+        if late.n != 1 && as_triton {
+            return Err(Error::invalid(format!(
+                "Received n={}, but only single choice (n=1) is currently supported",
+                late.n
+            )));
+        }
+        if let Some(best) = late.best_of.filter(|&best| best != 1) {
+            return Err(Error::invalid(format!(
+                "Received best_of={best}, but only single choice (best_of=1) is currently supported"
+            )));
+        }
+        if late.has_bias && as_triton {
+            return fail(if is_chat { "logit bias is not currently supported" } else { "logit bias is not supported" });
+        }
+        if (late.has_logprobs || late.has_top_logprobs) && !has_logprobs {
+            return fail("logprobs are currently available only for the vLLM backend");
+        }
+        if late.has_top_logprobs && !late.has_logprobs {
+            return fail("`top_logprobs` can only be used when `logprobs` is True");
+        }
+        match &self.tool_choice {
+            ToolChoice::Required if self.tools.is_empty() => {
+                return fail("\"required\" tool choice requires CreateChatCompletionRequest.tools to be provided");
+            }
+            ToolChoice::Named(_) if self.tools.is_empty() => {
+                return fail("Named tool choice requires CreateChatCompletionRequest.tools to be provided");
+            }
+            ToolChoice::Auto if !has_parser && (as_triton || !self.tools.is_empty()) => {
+                return fail("\"auto\" tool choice requires --tool-call-parser to be set");
+            }
+            ToolChoice::Absent if !has_parser && !self.tools.is_empty() => {
+                return fail("having tools in the request requires --tool-call-parser to be set");
+            }
+            _ => {}
+        }
+        if late.has_stream_options && !self.streams {
+            return fail("`stream_options` can only be used when `stream` is True");
+        }
+        let total = self.choices * self.prompts.len().max(1);
+        if total > CHOICES_MAX as usize {
+            return Err(Error::invalid(format!("{total} choices in all: at most {CHOICES_MAX} are supported")));
+        }
+        Ok(())
+    }
+
+    /// The JSON of a setting; `None` if it is absent or null.
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.iter().find(|(field, _)| field.name == name).map(|(_, v)| v.get()).filter(|v| *v != "null")
+    }
+
+    /// Whether the field was given, if only as null.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.settings.iter().any(|(field, _)| field.name == name)
+    }
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+fn prompts(members: &Members<'_>) -> Result<Vec<String>, FormError> {
+    let Some(value) = members.get("prompt") else { return Err(FormError::missing("prompt")) };
+    let text = value.get();
+    if text.starts_with('"') {
+        return members.read("prompt").map(|text| text.into_iter().collect());
+    }
+    let first = text.get(1..).unwrap_or_default().trim_start().as_bytes().first().copied();
+    match (text.starts_with('['), first) {
+        (true, Some(b'"' | b']')) => Ok(members.read("prompt")?.unwrap_or_default()),
+        (true, Some(b'0'..=b'9' | b'[')) => {
+            Err(FormError::of("prompt", "token ids are not supported: send the text that they stand for"))
+        }
+        _ => Err(FormError::of(
+            "prompt",
+            format!("Input should be a valid string, or a list of strings, got {}", cut(text)),
+        )),
+    }
+}
+
+fn stop(members: &Members<'_>) -> Result<Vec<String>, FormError> {
+    let Some(value) = members.get("stop") else { return Ok(Vec::new()) };
+    let all: Vec<String> = if value.get().starts_with('"') {
+        members.read("stop")?.into_iter().collect()
+    } else {
+        members.read("stop")?.unwrap_or_default()
+    };
+    if all.len() > STOPS_MAX {
+        return Err(FormError::of("stop", format!("{} texts: at most {STOPS_MAX} are supported", all.len())));
+    }
+    Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
+}
+
+#[derive(Deserialize)]
+struct NamedTool {
+    function: NamedFunction,
+}
+
+#[derive(Deserialize)]
+struct NamedFunction {
+    name: String,
+}
+
+fn tool_choice(members: &Members<'_>) -> Result<ToolChoice, FormError> {
+    let Some(value) = members.get("tool_choice") else { return Ok(ToolChoice::Absent) };
+    match value.get() {
+        "\"auto\"" => Ok(ToolChoice::Auto),
+        "\"none\"" => Ok(ToolChoice::None),
+        "\"required\"" => Ok(ToolChoice::Required),
+        text if text.starts_with('{') => {
+            let tool: Option<NamedTool> = members.read("tool_choice")?;
+            Ok(tool.map_or(ToolChoice::Absent, |tool| ToolChoice::Named(tool.function.name)))
+        }
+        text => Err(FormError::of(
+            "tool_choice",
+            format!(
+                "Input should be 'none', 'auto', 'required', or an object with a function's name, got {}",
+                cut(text)
+            ),
+        )),
+    }
+}
+
+fn variables(members: &Members<'_>) -> Result<Vec<(String, Value)>, FormError> {
+    let mut all = Vec::new();
+    if let Some(effort) = members.read("reasoning_effort")? {
+        all.push(("reasoning_effort".to_owned(), effort));
+    }
+    if let Some(more) = members.get("chat_template_kwargs") {
+        let more: Members<'_> = protocol::text::read(more.get().as_bytes())?;
+        for (name, value) in more.0 {
+            let value = serde_json::from_str(value.get())
+                .map_err(|error| FormError::of("chat_template_kwargs", shown(&error)))?;
+            all.push((name.into_owned(), value));
+        }
+    }
+    Ok(all)
+}
+
+/// Roles of messages. `developer` is what `system` was.
+const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
+
+fn messages(members: &Members<'_>) -> Result<Vec<Value>, FormError> {
+    let wrong = |text: String| FormError::of("messages", text);
+    let Some(all) = members.read::<Vec<&RawValue>>("messages")? else { return Err(FormError::missing("messages")) };
+    if all.is_empty() {
+        return Err(FormError {
+            is_empty: true,
+            ..wrong("List should have at least 1 item after validation, not 0".to_owned())
+        });
+    }
+    if all.len() > MESSAGES_MAX {
+        return Err(wrong(format!("{} messages: at most {MESSAGES_MAX} are supported", all.len())));
+    }
+    all.into_iter().enumerate().map(|(at, raw)| message(at, raw)).collect()
+}
+
+/// One message as templates see it: text parts joined, arguments of calls as objects.
+fn message(at: usize, raw: &RawValue) -> Result<Value, FormError> {
+    let wrong = |text: String| FormError::of("messages", format!("message {at}: {text}"));
+    let members: Members<'_> = serde_json::from_str(raw.get()).map_err(|error| wrong(shown(&error)))?;
+    let role: Option<String> = members.read("role").map_err(|e| wrong(format!("role: {}", e.text)))?;
+    let Some(role) = role else { return Err(FormError::of("messages", "Field required")) };
+    if !ROLES.contains(&&*role) {
+        return Err(wrong(format!("role is one of {}, got '{}'", ROLES.join(", "), cut(&role))));
+    }
+    let mut made = Vec::with_capacity(members.0.len());
+    for (name, value) in &members.0 {
+        let value = match &**name {
+            "role" => Value::from(if role == "developer" { "system" } else { &*role }),
+            "content" => content(at, value)?,
+            "tool_calls" => calls(at, value)?,
+            _ => parsed(at, value)?,
+        };
+        made.push((name.to_string(), value));
+    }
+    if members.given("content").is_none() {
+        if role != "assistant" {
+            return Err(FormError::of("messages", "Field required"));
+        }
+        made.push(("content".to_owned(), Value::from(())));
+    }
+    Ok(made.into_iter().collect())
+}
+
+fn parsed(at: usize, value: &RawValue) -> Result<Value, FormError> {
+    serde_json::from_str(value.get())
+        .map_err(|error| FormError::of("messages", format!("message {at}: {}", shown(&error))))
+}
+
+#[derive(Deserialize)]
+struct Part {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    refusal: Option<String>,
+}
+
+/// A text, or text parts joined by line breaks.
+fn content(at: usize, value: &RawValue) -> Result<Value, FormError> {
+    let text = value.get();
+    if text == "null" {
+        return Ok(Value::from(()));
+    }
+    if text.starts_with('"') {
+        return parsed(at, value);
+    }
+    let wrong = |text: String| FormError::of("messages", format!("message {at}: content: {text}"));
+    if !text.starts_with('[') {
+        return Err(wrong(format!("a text or a list of parts was expected, got {}", cut(text))));
+    }
+    let parts: Vec<Part> = serde_json::from_str(text).map_err(|error| wrong(shown(&error)))?;
+    let mut joined = String::new();
+    for (place, part) in parts.into_iter().enumerate() {
+        let found = match &*part.kind {
+            "text" | "input_text" | "output_text" => part.text,
+            "refusal" => part.refusal,
+            other => {
+                let text = format!("only text message is supported, but got {}", cut(other));
+                return Err(FormError::of("messages", text));
+            }
+        };
+        let found = found.ok_or_else(|| wrong(format!("part {place} has no text")))?;
+        if place > 0 {
+            joined.push('\n');
+        }
+        joined += &found;
+    }
+    Ok(Value::from(joined))
+}
+
+/// Calls of an assistant, whose arguments are JSON in a text: templates print objects.
+fn calls(at: usize, value: &RawValue) -> Result<Value, FormError> {
+    let wrong = |text: String| FormError::of("messages", format!("message {at}: tool_calls: {text}"));
+    if value.get() == "null" {
+        return Ok(Value::from(()));
+    }
+    let all: Vec<Members<'_>> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
+    let call = |call: Members<'_>| -> Result<Value, FormError> {
+        let mut made = Vec::with_capacity(call.0.len());
+        for (name, value) in call.0 {
+            let value = if name == "function" { function(at, value)? } else { parsed(at, value)? };
+            made.push((name.into_owned(), value));
+        }
+        Ok(made.into_iter().collect())
+    };
+    all.into_iter().map(call).collect::<Result<Vec<Value>, _>>().map(Value::from)
+}
+
+fn function(at: usize, value: &RawValue) -> Result<Value, FormError> {
+    let wrong = |text: String| FormError::of("messages", format!("message {at}: tool_calls: function: {text}"));
+    let members: Members<'_> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
+    let mut made = Vec::with_capacity(members.0.len());
+    for (name, value) in &members.0 {
+        let value = match &**name {
+            "arguments" if value.get().starts_with('"') => {
+                let text: String = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
+                let empty = text.trim().is_empty();
+                serde_json::from_str(if empty { "{}" } else { &text })
+                    .map_err(|error| wrong(format!("arguments are no JSON: {error}")))?
+            }
+            _ => parsed(at, value)?,
+        };
+        made.push((name.to_string(), value));
+    }
+    Ok(made.into_iter().collect())
+}

@@ -1,0 +1,575 @@
+//! Responses of a model to the body of a reply: one JSON object, or chunks of a stream.
+
+use crate::fields::On;
+use crate::logprobs;
+use crate::places::Said;
+use crate::request::{Request, ToolChoice};
+use crate::stops::Stops;
+use crate::tools::{Forced, Piece, ToolCall, ToolParser, ToolStream};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use tensor::{Error, Result, allowance};
+
+/// Longest text of a choice that is answered in one piece, in bytes.
+pub const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// The end of every stream.
+pub const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// Why a choice ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The model ended, or a text of `stop` was reached.
+    Stop,
+    /// There are no more tokens.
+    Length,
+    /// The model calls functions.
+    ToolCalls,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ToolCalls => "tool_calls",
+        }
+    }
+}
+
+/// What is known of a reply before the model speaks.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Id of the reply.
+    pub id: String,
+    /// Time in seconds since 1970.
+    pub created: u64,
+    /// Name of the model, as the request has it.
+    pub model: String,
+    /// Parser of calls; `None` leaves texts as they are.
+    pub parser: Option<ToolParser>,
+    /// Calls that the request demands.
+    pub forced: Option<Forced>,
+    /// Longest call in a stream, in bytes.
+    pub call_bytes_max: usize,
+    /// Makes an id of at least nine letters and digits, different each time.
+    pub fresh: fn() -> String,
+    /// Texts that end a choice and that the server looks for.
+    pub stop: Vec<String>,
+    /// Most tokens, for models that do not say why they ended.
+    pub max_tokens: Option<i64>,
+}
+
+impl Facts {
+    fn call_id(&self) -> String {
+        let fresh = (self.fresh)();
+        match self.parser {
+            // Its templates want exactly nine letters and digits.
+            Some(ToolParser::Mistral) => fresh.chars().rev().take(9).collect(),
+            _ => format!("call_{fresh}"),
+        }
+    }
+}
+
+/// A reply in progress.
+#[derive(Debug)]
+pub struct Speech {
+    facts: Facts,
+    on: On,
+    streams: bool,
+    has_usage: bool,
+    has_logprobs: bool,
+    has_parallel_calls: bool,
+    /// Beginning of each chunk, up to its choices.
+    head: Vec<u8>,
+    choices: Vec<Choice>,
+    /// Prompts, in their order, for `echo`.
+    echo: Vec<String>,
+    /// Tokens of each prompt, if known.
+    prompt_tokens: BTreeMap<usize, u64>,
+    per_prompt: usize,
+}
+
+/// A choice in progress.
+#[derive(Debug)]
+struct Choice {
+    /// Bytes of a character whose end did not come yet.
+    rest: Vec<u8>,
+    stops: Stops,
+    /// Divides the text; `None` if there can be no calls in it.
+    reader: Option<ToolStream>,
+    text: String,
+    calls: Vec<ToolCall>,
+    ids: Vec<String>,
+    logprobs: Vec<logprobs::Step>,
+    /// Characters said, for the offsets of log probabilities.
+    offset: usize,
+    tokens: Option<u64>,
+    reason: Option<Reason>,
+    is_over: bool,
+    has_begun: bool,
+}
+
+/// Whether a choice goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Next {
+    GoesOn,
+    /// It is over: the model's request is to be cancelled.
+    Over,
+}
+
+#[derive(Serialize)]
+struct Head<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    system_fingerprint: Option<&'a str>,
+}
+
+/// Tokens of a request.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Usage {
+    prompt_tokens: u64,
+    total_tokens: u64,
+    completion_tokens: u64,
+}
+
+impl Speech {
+    /// A reply to a request with this number of prompts.
+    pub fn new(request: &Request, facts: Facts) -> Self {
+        let is_asked = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
+        let reader = || match (&facts.forced, facts.parser.filter(|_| is_asked)) {
+            (Some(forced), _) => Some(forced.stream(facts.call_bytes_max)),
+            (None, Some(parser)) => Some(parser.stream(facts.call_bytes_max)),
+            (None, None) => None,
+        };
+        let prompts = request.prompts.len().max(1);
+        let choice = |_| Choice {
+            rest: Vec::new(),
+            stops: Stops::new(&facts.stop),
+            reader: reader(),
+            text: String::new(),
+            calls: Vec::new(),
+            ids: Vec::new(),
+            logprobs: Vec::new(),
+            offset: 0,
+            tokens: None,
+            reason: None,
+            is_over: false,
+            has_begun: false,
+        };
+        let choices = (0..prompts * request.choices).map(choice).collect();
+        let object = match (request.on, request.streams) {
+            (On::Completions, _) => "text_completion",
+            (_, true) => "chat.completion.chunk",
+            (_, false) => "chat.completion",
+        };
+        let about =
+            Head { id: &facts.id, object, created: facts.created, model: &facts.model, system_fingerprint: None };
+        let mut head = if request.streams { b"data: ".to_vec() } else { Vec::new() };
+        head.extend(serde_json::to_vec(&about).unwrap_or_default());
+        head.pop();
+        head.extend_from_slice(b",\"choices\":[");
+        Self {
+            on: request.on,
+            streams: request.streams,
+            has_usage: request.has_usage,
+            has_logprobs: request.logprobs.is_some(),
+            has_parallel_calls: request.has_parallel_calls,
+            head,
+            choices,
+            echo: if request.echo { request.prompts.clone() } else { Vec::new() },
+            prompt_tokens: BTreeMap::new(),
+            per_prompt: request.choices,
+            facts,
+        }
+    }
+
+    /// Number of choices.
+    pub fn len(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// Whether there are no choices.
+    pub fn is_empty(&self) -> bool {
+        self.choices.is_empty()
+    }
+
+    /// Whether every choice is over.
+    pub fn is_over(&self) -> bool {
+        self.choices.iter().all(|choice| choice.is_over)
+    }
+
+    /// Whether this choice is over: later responses of the model do not count.
+    pub fn is_choice_over(&self, at: usize) -> bool {
+        self.choices.get(at).is_none_or(|choice| choice.is_over)
+    }
+
+    /// Adds what the model said. Chunks of a stream are appended to `out`.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED above [`TEXT_BYTES_MAX`], INTERNAL for malformed log probabilities.
+    pub fn said(&mut self, at: usize, said: &Said, is_last: bool, out: &mut Vec<u8>) -> Result<Next> {
+        if self.is_choice_over(at) {
+            return Ok(Next::Over);
+        }
+        if let Some(tokens) = said.prompt_tokens {
+            self.prompt_tokens.entry(at / self.per_prompt.max(1)).or_insert(tokens);
+        }
+        let has_logprobs = self.has_logprobs;
+        let Some(choice) = self.choices.get_mut(at) else { return Ok(Next::Over) };
+        if let Some(tokens) = said.text_tokens {
+            *choice.tokens.get_or_insert(0) += tokens;
+        }
+        let mut steps = Vec::new();
+        if let Some(json) = said.logprobs.as_ref().filter(|_| has_logprobs) {
+            steps = logprobs::read(json)?;
+        }
+        match said.reason.as_deref() {
+            Some(b"length") => choice.reason = Some(Reason::Length),
+            Some(b"stop") => choice.reason = Some(Reason::Stop),
+            Some(b"tool_calls") => choice.reason = Some(Reason::ToolCalls),
+            _ => {}
+        }
+        let text = choice.whole_characters(&said.text, is_last);
+        let (text, is_stopped) = choice.stops.push(&text, is_last);
+        let is_last = is_last || is_stopped;
+        self.speak(at, text, steps, is_last, out)?;
+        Ok(if is_stopped { Next::Over } else { Next::GoesOn })
+    }
+
+    /// The model's last response of a choice had no content.
+    ///
+    /// # Errors
+    /// See [`said`](Self::said).
+    pub fn ended(&mut self, at: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.said(at, &Said::default(), true, out).map(drop)
+    }
+
+    fn speak(
+        &mut self,
+        at: usize,
+        text: String,
+        steps: Vec<logprobs::Step>,
+        is_last: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let is_chat = self.on != On::Completions;
+        let has_parallel_calls = self.has_parallel_calls;
+        let echo =
+            self.echo.get(at / self.per_prompt.max(1)).filter(|_| !self.choices.get(at).is_some_and(|c| c.has_begun));
+        let text = match echo {
+            Some(prompt) => format!("{prompt}{text}"),
+            None => text,
+        };
+        let Some(choice) = self.choices.get_mut(at) else { return Ok(()) };
+        let is_first = !std::mem::replace(&mut choice.has_begun, true);
+        let mut pieces = match &mut choice.reader {
+            None if text.is_empty() => Vec::new(),
+            None => vec![Piece::Content(text)],
+            Some(stream) => stream.push(&text),
+        };
+        if let Some(stream) = choice.reader.as_mut().filter(|_| is_last) {
+            pieces.extend(stream.end());
+        }
+        pieces.retain(|piece| match piece {
+            Piece::Content(text) => !text.is_empty(),
+            Piece::Begin(call, _) | Piece::Arguments(call, _) => has_parallel_calls || *call == 0,
+        });
+        choice.keep(&pieces, &self.facts)?;
+        let offset = choice.offset;
+        choice.offset += steps.iter().map(|step| step.text().chars().count()).sum::<usize>();
+        if is_last {
+            choice.is_over = true;
+            choice.reason = Some(choice.reason(self.facts.max_tokens, self.facts.forced.is_some()));
+        }
+        if !self.streams {
+            choice.logprobs.extend(steps);
+            return Ok(());
+        }
+        let reason = choice.reason.filter(|_| is_last);
+        let ids = choice.ids.clone();
+        if is_chat {
+            if is_first {
+                self.chunk(at, "{\"role\":\"assistant\",\"content\":\"\"}", None, None, out);
+            }
+            let mut logprobs = (!steps.is_empty()).then(|| logprobs::Chat::of(&steps)).map(|all| printed(&all));
+            let count = pieces.len();
+            let mut is_said = false;
+            for (place, piece) in pieces.into_iter().enumerate() {
+                let delta = delta(&piece, &ids);
+                // The reason comes with the last text, where there is one.
+                let is_end = place + 1 == count && matches!(piece, Piece::Content(_));
+                let reason = reason.filter(|_| is_end);
+                is_said |= reason.is_some();
+                self.chunk(at, &delta, reason, logprobs.take().as_deref(), out);
+            }
+            if let Some(logprobs) = logprobs.take() {
+                self.chunk(at, "{}", None, Some(&logprobs), out);
+            }
+            if let Some(reason) = reason.filter(|_| !is_said) {
+                self.chunk(at, "{}", Some(reason), None, out);
+            }
+            return Ok(());
+        }
+        let mut text = String::new();
+        for piece in pieces {
+            if let Piece::Content(more) = piece {
+                text += &more;
+            }
+        }
+        if text.is_empty() && steps.is_empty() && reason.is_none() {
+            return Ok(());
+        }
+        let logprobs = (!steps.is_empty()).then(|| printed(&logprobs::Completion::of(&steps, offset)));
+        self.chunk(at, &printed(&text), reason, logprobs.as_deref(), out);
+        Ok(())
+    }
+
+    /// A chunk; `said` is the delta of a chat, or the text of a completion, as JSON.
+    fn chunk(&self, at: usize, said: &str, reason: Option<Reason>, logprobs: Option<&str>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head);
+        self.choice(at, if self.on == On::Completions { "text" } else { "delta" }, said, reason, logprobs, out);
+        out.extend_from_slice(if self.has_usage { b"],\"usage\":null}\n\n" } else { b"]}\n\n" });
+    }
+
+    fn choice(
+        &self,
+        at: usize,
+        name: &str,
+        said: &str,
+        reason: Option<Reason>,
+        logprobs: Option<&str>,
+        out: &mut Vec<u8>,
+    ) {
+        let reason = reason.map(Reason::name);
+        let quote = if reason.is_some() { "\"" } else { "" };
+        let (reason, logprobs) = (reason.unwrap_or("null"), logprobs.unwrap_or("null"));
+        // A vector takes all that is written.
+        let _ = write!(
+            out,
+            "{{\"index\":{at},\"{name}\":{said},\"logprobs\":{logprobs},\"finish_reason\":{quote}{reason}{quote}}}"
+        );
+    }
+
+    /// Texts whose tokens the model did not count: each prompt by its number, and each choice.
+    pub fn uncounted(&self) -> bool {
+        self.usage().is_none() && (self.has_usage || !self.streams)
+    }
+
+    /// Tokens of all prompts and of all texts, counted by a tokenizer.
+    pub fn count(&mut self, prompts: &[u64], texts: &[u64]) {
+        for (at, &tokens) in prompts.iter().enumerate() {
+            self.prompt_tokens.entry(at).or_insert(tokens);
+        }
+        for (choice, &tokens) in self.choices.iter_mut().zip(texts) {
+            choice.tokens.get_or_insert(tokens);
+        }
+    }
+
+    /// The texts of all choices, calls included, for a tokenizer.
+    pub fn texts(&self) -> Vec<String> {
+        let all = self.choices.iter().map(|choice| {
+            let calls = choice.calls.iter().map(|call| format!("{}{}", call.name, call.arguments));
+            std::iter::once(choice.text.clone()).chain(calls).collect()
+        });
+        all.collect()
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        let prompts = self.choices.len() / self.per_prompt.max(1);
+        let prompt_tokens = (0..prompts).map(|at| self.prompt_tokens.get(&at)).sum::<Option<u64>>()?;
+        let completion_tokens = self.choices.iter().map(|choice| choice.tokens).sum::<Option<u64>>()?;
+        Some(Usage { prompt_tokens, total_tokens: prompt_tokens + completion_tokens, completion_tokens })
+    }
+
+    /// The chunks behind the last choice: the usage if it was asked for and is known, and the end.
+    pub fn close(&self, out: &mut Vec<u8>) {
+        if let Some(usage) = self.usage().filter(|_| self.has_usage) {
+            out.extend_from_slice(&self.head);
+            out.extend_from_slice(b"],\"usage\":");
+            out.extend_from_slice(printed(&usage).as_bytes());
+            out.extend_from_slice(b"}\n\n");
+        }
+        out.extend_from_slice(DONE);
+    }
+
+    /// The body of a reply that is not streamed.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED without memory.
+    pub fn whole(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let bytes: usize = self.choices.iter().map(|choice| choice.text.len() + choice.offset * 64).sum();
+        allowance::grow_by(&mut out, bytes + 512)?;
+        out.extend_from_slice(&self.head);
+        for (at, choice) in self.choices.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            let has = !choice.logprobs.is_empty();
+            let (name, said, logprobs) = if self.on == On::Completions {
+                let logprobs = has.then(|| printed(&logprobs::Completion::of(&choice.logprobs, 0)));
+                ("text", printed(&choice.text), logprobs)
+            } else {
+                let logprobs = has.then(|| printed(&logprobs::Chat::of(&choice.logprobs)));
+                ("message", choice.message(), logprobs)
+            };
+            self.choice(at, name, &said, choice.reason, logprobs.as_deref(), &mut out);
+        }
+        out.extend_from_slice(b"],\"usage\":");
+        out.extend_from_slice(printed(&self.usage()).as_bytes());
+        out.push(b'}');
+        Ok(out)
+    }
+}
+
+impl Choice {
+    /// The text up to the last whole character. Bytes that are no UTF-8 are replaced.
+    fn whole_characters(&mut self, more: &[u8], is_last: bool) -> String {
+        if self.rest.is_empty()
+            && let Ok(text) = str::from_utf8(more)
+        {
+            return text.to_owned();
+        }
+        self.rest.extend_from_slice(more);
+        let mut bytes = std::mem::take(&mut self.rest);
+        if let Err(error) = str::from_utf8(&bytes)
+            && !is_last
+        {
+            // The end of the text may be the beginning of a character.
+            let tail = bytes.len().saturating_sub(3);
+            let begins = |at: &usize| bytes.get(*at).is_some_and(|&byte| byte >= 0xc0);
+            let cut = (tail.max(error.valid_up_to())..bytes.len()).rev().find(begins);
+            let is_open =
+                |at: usize| str::from_utf8(bytes.get(at..).unwrap_or_default()).is_err_and(|e| e.error_len().is_none());
+            if let Some(at) = cut.filter(|&at| is_open(at)) {
+                self.rest = bytes.split_off(at);
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn keep(&mut self, pieces: &[Piece], facts: &Facts) -> Result<()> {
+        for piece in pieces {
+            match piece {
+                Piece::Content(text) => self.text += text,
+                Piece::Begin(_, name) => {
+                    self.ids.push(facts.call_id());
+                    self.calls.push(ToolCall { name: name.clone(), arguments: String::new() });
+                }
+                Piece::Arguments(_, more) => {
+                    if let Some(call) = self.calls.last_mut() {
+                        call.arguments += more;
+                    }
+                }
+            }
+        }
+        if self.text.len() > TEXT_BYTES_MAX {
+            let text = format!("the text of a choice has more than {TEXT_BYTES_MAX} bytes: stream it");
+            return Err(Error::exhausted(text).retry(false));
+        }
+        Ok(())
+    }
+
+    fn reason(&self, max_tokens: Option<i64>, is_forced: bool) -> Reason {
+        if !self.calls.is_empty() && !is_forced {
+            return Reason::ToolCalls;
+        }
+        let is_full = |tokens: u64| max_tokens.is_some_and(|most| most > 0 && tokens >= most as u64);
+        match self.reason {
+            Some(reason) => reason,
+            None if self.tokens.is_some_and(is_full) => Reason::Length,
+            None => Reason::Stop,
+        }
+    }
+
+    fn message(&self) -> String {
+        let calls = self.calls.iter().zip(&self.ids);
+        let calls = calls.map(|(call, id)| Called {
+            id,
+            kind: "function",
+            function: CalledFunction { name: &call.name, arguments: &call.arguments },
+        });
+        let calls: Vec<_> = calls.collect();
+        printed(&Message {
+            role: "assistant",
+            content: Some(&self.text),
+            tool_calls: (!calls.is_empty()).then_some(calls),
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<Vec<Called<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: CalledFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct CalledFunction<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+#[derive(Serialize)]
+struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[DeltaCall<'a>; 1]>,
+}
+
+#[derive(Serialize)]
+struct DeltaCall<'a> {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: DeltaFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct DeltaFunction<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+fn delta(piece: &Piece, ids: &[String]) -> String {
+    let call = |index, id, name, arguments: &str| {
+        printed(&Delta {
+            content: None,
+            tool_calls: Some([DeltaCall {
+                index,
+                id,
+                kind: id.map(|_| "function"),
+                function: DeltaFunction { name, arguments },
+            }]),
+        })
+    };
+    match piece {
+        Piece::Content(text) => printed(&Delta { content: Some(text), tool_calls: None }),
+        Piece::Begin(index, name) => call(*index, ids.get(*index).map(String::as_str), Some(name.as_str()), ""),
+        Piece::Arguments(index, more) => call(*index, None, None, more),
+    }
+}
+
+fn printed(value: &impl Serialize) -> String {
+    // Types whose keys are texts: this cannot fail.
+    serde_json::to_string(value).unwrap_or_default()
+}

@@ -1,0 +1,100 @@
+//! Prompts of templates are those of transformers, byte by byte. `templates/make.py` records them.
+
+use chat::template::{Conversation, Json, Template};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[derive(Deserialize)]
+struct Given {
+    messages: Vec<Json>,
+    tools: Option<Vec<Json>>,
+    #[serde(default)]
+    add_generation_prompt: bool,
+    #[serde(default)]
+    variables: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Outcome {
+    Prompt(String),
+    /// The text of `raise_exception`, or nothing for any other failure.
+    Failed {
+        error: Option<String>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    tokens: Map<String, Value>,
+    conversations: BTreeMap<String, Given>,
+    prompts: BTreeMap<String, BTreeMap<String, Outcome>>,
+}
+
+#[derive(Deserialize)]
+struct Language {
+    values: Map<String, Value>,
+    templates: Vec<(String, Outcome)>,
+}
+
+fn read(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/templates").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn render(source: &str, conversation: &Conversation<Json>) -> Result<String, String> {
+    let prompt = Template::compile(source).and_then(|template| template.render(conversation));
+    prompt.map_err(|error| error.message().to_owned())
+}
+
+/// What differs, if anything does.
+fn difference(outcome: &Outcome, got: &Result<String, String>) -> Option<String> {
+    match (outcome, got) {
+        (Outcome::Prompt(expected), Ok(got)) if expected == got => None,
+        (Outcome::Prompt(expected), got) => Some(format!("expected {expected:?}\n     got {got:?}")),
+        (Outcome::Failed { error: Some(text) }, Err(got)) if text == got || got.starts_with("chat template") => None,
+        (Outcome::Failed { error: None }, Err(_)) => None,
+        (Outcome::Failed { error }, got) => Some(format!("expected the error {error:?}\n     got {got:?}")),
+    }
+}
+
+#[test]
+fn prompts_are_those_of_transformers() {
+    let expected: Expected = serde_json::from_str(&read("expected.json")).expect("the records are JSON");
+    let (mut count, mut differences) = (0, Vec::new());
+    for (name, outcomes) in &expected.prompts {
+        let source = read(&format!("{name}.jinja"));
+        for (key, outcome) in outcomes {
+            let given = &expected.conversations[key];
+            let mut variables = expected.tokens.clone();
+            variables.extend(given.variables.clone());
+            let conversation = Conversation {
+                messages: given.messages.clone(),
+                tools: given.tools.clone(),
+                add_generation_prompt: given.add_generation_prompt,
+                variables,
+            };
+            count += 1;
+            let difference = difference(outcome, &render(&source, &conversation));
+            differences.extend(difference.map(|text| format!("{name}, {key}:\n{text}\n")));
+        }
+    }
+    assert!(count >= 40 * 20, "only {count} prompts were compared");
+    assert!(differences.is_empty(), "{} of {count} differ:\n{}", differences.len(), differences.join("\n"));
+}
+
+#[test]
+fn the_language_is_that_of_transformers() {
+    let language: Language = serde_json::from_str(&read("language.json")).expect("the records are JSON");
+    let message = serde_json::from_str(r#"{"role": "user", "content": "q"}"#).expect("a message");
+    let conversation = Conversation { messages: vec![message], variables: language.values, ..Conversation::default() };
+    let mut differences = Vec::new();
+    for (source, outcome) in &language.templates {
+        let difference = difference(outcome, &render(source, &conversation));
+        differences.extend(difference.map(|text| format!("{source:?}\n{text}\n")));
+    }
+    let count = language.templates.len();
+    assert!(differences.is_empty(), "{} of {count} differ:\n{}", differences.len(), differences.join("\n"));
+}

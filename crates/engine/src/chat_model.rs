@@ -1,0 +1,266 @@
+//! A version that chats: its tensors, its template and its tokenizer.
+//!
+//! Templates and tokenizers are read from folders as hubs have them: the one that the configuration names below the
+//! model's directory, else that of `--tokenizer`, else the first of the version's directory, the model's directory and
+//! the model that `model.json` names, as backend `vllm` does.
+
+use chat::places::{PARAMETER, Places};
+use chat::template::{FolderTemplates, Template, of_folder};
+use chat::tools::ToolParser;
+use memory::beneath;
+use options::{ChatOptions, OpenSpec};
+use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use tensor::{Error, Result};
+use text::tokenizer::Tokenizer;
+
+/// Parameter of a configuration: the folder of tokenizer and template, below the model's directory.
+const TOKENIZER_PARAMETER: &str = "nereid.chat.tokenizer";
+/// Parameter of a configuration: a file with a template, below the model's directory.
+const TEMPLATE_PARAMETER: &str = "nereid.chat.template";
+/// Parameter of a configuration: a name of [`ToolParser`].
+const PARSER_PARAMETER: &str = "nereid.chat.tool_parser";
+
+/// Longest file of a folder but for the tokenizer's, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// LoRAs of a model that are named.
+const LORAS_MAX: usize = 1024;
+
+/// Facts of a version that chats.
+pub struct ChatModel {
+    /// Its tensors.
+    pub places: Places,
+    /// Whether it has backend `vllm`.
+    pub is_vllm: bool,
+    /// Format of calls of tools in its text.
+    pub parser: Option<ToolParser>,
+    /// Names of its LoRAs; `None` if it does not say.
+    pub loras: Option<Vec<String>>,
+    templates: Result<Templates>,
+    folder: Option<PathBuf>,
+    tokenizer: OnceLock<Option<Arc<Tokenizer>>>,
+}
+
+/// Compiled templates of a model.
+pub struct Templates {
+    default: Option<Template>,
+    tool_use: Option<Template>,
+    /// Special tokens by name.
+    pub tokens: Map<String, Value>,
+}
+
+impl Templates {
+    /// The template for a conversation, with or without tools.
+    pub fn of(&self, has_tools: bool) -> Option<&Template> {
+        self.tool_use.as_ref().filter(|_| has_tools).or(self.default.as_ref())
+    }
+}
+
+#[derive(Deserialize)]
+struct ModelJson {
+    model: Option<String>,
+    tokenizer: Option<String>,
+    enable_lora: Option<Value>,
+}
+
+impl ChatModel {
+    /// `None` for a version that does not chat.
+    ///
+    /// # Errors
+    /// INVALID_ARG for parameters that do not fit the model.
+    pub(crate) fn of(
+        config: &ModelConfig,
+        signature: &Signature,
+        open: &OpenSpec,
+        options: &ChatOptions,
+    ) -> Result<Option<Self>> {
+        let value = |key| config.parameters.get(key).map(|parameter| parameter.string_value.as_str());
+        let Some(places) = Places::of(signature, value(PARAMETER))? else {
+            if value(PARAMETER).is_some() {
+                return Err(Error::invalid(format!(
+                    "model '{}' has the parameter '{PARAMETER}', and no input for the prompt or no output for the \
+                     text: name them, such as prompt=QUESTION text=ANSWER",
+                    signature.model
+                )));
+            }
+            return Ok(None);
+        };
+        let parser = value(PARSER_PARAMETER).map(|name| parser(name, PARSER_PARAMETER)).transpose()?;
+        let parser = match parser {
+            None if !options.tool_parser.is_empty() => Some(self::parser(&options.tool_parser, "--tool-call-parser")?),
+            given => given,
+        };
+        let about = model_json(open);
+        let folder = folder(open, value(TOKENIZER_PARAMETER), options, about.as_ref())?;
+        let templates = templates(open, value(TEMPLATE_PARAMETER), options, folder.as_deref());
+        if let Err(error) = &templates {
+            log::warn!("model '{}' cannot chat: {}", signature.model, error.message());
+        }
+        let is_vllm = config.backend == "vllm";
+        let loras = loras(open, is_vllm, about.as_ref());
+        Ok(Some(Self { places, is_vllm, parser, loras, templates, folder, tokenizer: OnceLock::new() }))
+    }
+
+    /// The templates.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn templates(&self) -> Result<&Templates> {
+        self.templates.as_ref().map_err(Clone::clone)
+    }
+
+    /// The tokenizer, read at the first call, which blocks; `None` if there is none that can be read.
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        let read = || match Tokenizer::open(self.folder.as_deref()?) {
+            Ok(tokenizer) => Some(Arc::new(tokenizer)),
+            Err(error) => {
+                log::warn!("tokens are not counted: {}", error.message());
+                None
+            }
+        };
+        self.tokenizer.get_or_init(read).as_ref()
+    }
+
+    /// Whether there may be a tokenizer.
+    pub fn has_tokenizer(&self) -> bool {
+        self.folder.is_some()
+    }
+}
+
+fn parser(name: &str, of: &str) -> Result<ToolParser> {
+    ToolParser::ALL.into_iter().find(|parser| parser.name() == name).ok_or_else(|| {
+        let names = ToolParser::ALL.map(ToolParser::name).join(", ");
+        Error::invalid(format!("{of} is '{name}', which is not a parser of tool calls: use one of {names}"))
+    })
+}
+
+/// `model.json` of the version, as the backend `vllm` reads it.
+fn model_json(open: &OpenSpec) -> Option<ModelJson> {
+    let text = read_below(&open.model_directory, &open.version_directory.join("model.json")).ok()??;
+    serde_json::from_str(&text).ok()
+}
+
+/// The folder of tokenizer and template.
+fn folder(
+    open: &OpenSpec,
+    named: Option<&str>,
+    options: &ChatOptions,
+    about: Option<&ModelJson>,
+) -> Result<Option<PathBuf>> {
+    if let Some(named) = named {
+        let path = open.model_directory.join(named);
+        return match beneath::contains(&open.model_directory, &path) {
+            Ok(()) if path.is_dir() => Ok(Some(path)),
+            _ => Err(Error::invalid(format!(
+                "the parameter '{TOKENIZER_PARAMETER}' of model '{}' is '{named}', which is no folder below the \
+                 model's directory",
+                open.model
+            ))),
+        };
+    }
+    if !options.tokenizer.is_empty() {
+        return on_this_machine(&options.tokenizer).map(Some).ok_or_else(|| {
+            Error::invalid(format!(
+                "--tokenizer is '{}', which is no folder, and no model in the cache of Hugging Face; the server \
+                 downloads nothing: `hf download {0}` does",
+                options.tokenizer
+            ))
+        });
+    }
+    let has = |folder: &Path| {
+        ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"]
+            .iter()
+            .any(|name| folder.join(name).is_file())
+    };
+    let own = [&open.version_directory, &open.model_directory].into_iter().find(|folder| has(folder));
+    let named = about.and_then(|about| about.tokenizer.as_deref().or(about.model.as_deref()));
+    Ok(own.cloned().or_else(|| on_this_machine(named?)))
+}
+
+/// A folder, or a model of the cache that Hugging Face's tools fill.
+fn on_this_machine(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(name);
+    if path.is_dir() {
+        return Some(path);
+    }
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let cache = variable("HF_HUB_CACHE")
+        .or_else(|| variable("HF_HOME").map(|home| home.join("hub")))
+        .or_else(|| variable("HOME").map(|home| home.join(".cache/huggingface/hub")))?;
+    let is_name = name.split('/').count() <= 2 && !name.contains("..") && !name.starts_with('/');
+    let model = cache.join(format!("models--{}", name.replace('/', "--")));
+    let revision = std::fs::read_to_string(model.join("refs/main")).ok().filter(|_| is_name)?;
+    Some(model.join("snapshots").join(revision.trim())).filter(|folder| folder.is_dir())
+}
+
+fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder: Option<&Path>) -> Result<Templates> {
+    let text = |name| folder.map(|folder| read(&folder.join(name))).transpose().map(Option::flatten);
+    let config = text("tokenizer_config.json")?;
+    let tokens = text("special_tokens_map.json")?;
+    let named = match named {
+        Some(named) => Some(read_below(&open.model_directory, &open.model_directory.join(named))?.ok_or_else(|| {
+            Error::invalid(format!(
+                "the parameter '{TEMPLATE_PARAMETER}' of model '{}' is '{named}', which is no file below the model's \
+                 directory",
+                open.model
+            ))
+        })?),
+        None if options.template.as_os_str().is_empty() => text("chat_template.jinja")?,
+        None => Some(read(&options.template)?.ok_or_else(|| {
+            Error::invalid(format!("--chat-template is '{}', which is no file", options.template.display()))
+        })?),
+    };
+    let FolderTemplates { default, tool_use, tokens } =
+        of_folder(config.as_deref(), named.as_deref(), tokens.as_deref())?;
+    let compiled = |source: Option<String>| source.map(|source| Template::compile(&source)).transpose();
+    Ok(Templates { default: compiled(default)?, tool_use: compiled(tool_use)?, tokens })
+}
+
+/// Names of LoRAs: the keys of `multi_lora.json` of the version.
+fn loras(open: &OpenSpec, is_vllm: bool, about: Option<&ModelJson>) -> Option<Vec<String>> {
+    let is_on = |value: &Value| *value == Value::Bool(true) || value.as_str() == Some("true");
+    if is_vllm && !about.and_then(|about| about.enable_lora.as_ref()).is_some_and(is_on) {
+        return None;
+    }
+    let path = open.version_directory.join("multi_lora.json");
+    let Ok(Some(text)) = read_below(&open.model_directory, &path) else {
+        return if is_vllm { None } else { Some(Vec::new()) };
+    };
+    let all: Map<String, Value> = serde_json::from_str(&text).ok()?;
+    Some(all.into_iter().map(|(name, _)| name).take(LORAS_MAX).collect())
+}
+
+/// Text of a file; `None` if there is no such file.
+fn read(path: &Path) -> Result<Option<String>> {
+    match std::fs::File::open(path) {
+        Ok(file) => read_open(path, file).map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::invalid(format!("cannot read {}: {error}", path.display()))),
+    }
+}
+
+/// Text of a file of the model; `None` if there is none.
+fn read_below(root: &Path, path: &Path) -> Result<Option<String>> {
+    match beneath::open(root, path) {
+        Ok(file) => read_open(path, file).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn read_open(path: &Path, file: std::fs::File) -> Result<String> {
+    let failed = |error: std::io::Error| Error::invalid(format!("cannot read {}: {error}", path.display()));
+    let about = file.metadata().map_err(failed)?;
+    if !about.is_file() || about.len() > FILE_BYTES_MAX {
+        let path = path.display();
+        return Err(Error::invalid(format!("{path} is no file of at most {FILE_BYTES_MAX} bytes")));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}

@@ -1,0 +1,441 @@
+//! A chat or a completion: from a body to requests of a model, and from its responses to one reply or a stream.
+//!
+//! Each choice is a request of its own, in one inbox, whose key is the number of the choice. Prompts are made on a
+//! thread of [`offload`]. A reply waits for the first response of the model, which decides the status; a stream that
+//! fails later ends with an event of the error. Who leaves cancels all choices: the inbox ends with the reply.
+
+use crate::answers::Inbox;
+use crate::exchange::HttpExchange;
+use crate::failure::FailureKind;
+use crate::hold;
+use crate::http::events::{Event, EventSource, Events};
+use crate::http::inference::forward;
+use crate::http::reply::Reply;
+use crate::limits::{ANSWERS_PER_LOOK, CHARGE_BYTES_MIN, PRINT_BYTES_ON_REACTOR_MAX};
+use crate::offload::{self, Offloaded};
+use crate::text_calls::{self, TextResult};
+use crate::text_errors::{self, TextError};
+use bytes::Bytes;
+use chat::fields::On;
+use chat::places::{Asked, Holds};
+use chat::request::{Request, ToolChoice};
+use chat::speech::{DONE, Facts, Next, Speech};
+use chat::template::Conversation;
+use chat::tools::{Forced, forced};
+use engine::{ChatModel, EngineResponse, ModelVersion};
+use memory::{Account, Charge, Kind};
+use protocol::InferRequest;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tensor::{Code, Error, Result};
+
+/// Bytes of chunks that are made before they are written.
+const BURST_BYTES_MAX: usize = 16 << 10;
+
+/// Names fields for which the model has no place.
+const IGNORED: &str = "nereid-ignored";
+
+/// The model of a request.
+struct Target<'e> {
+    version: &'e Arc<ModelVersion>,
+    model: &'e ChatModel,
+    /// The name that the request has, or that of the model.
+    name: String,
+    lora: Option<String>,
+}
+
+pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextResult {
+    let as_triton = exchange.context.openai_errors_as_triton;
+    let options = exchange.context.engine.options().chat.clone();
+    exchange.context.limits.check_json(body.len()).map_err(|e| TextError::of(e, FailureKind::TooLarge, None))?;
+    let bytes = body.len();
+    let read = move || Ok(Request::read(&body, on, as_triton)?);
+    let (request, _charge) = text_calls::heavy(exchange, Kind::Unpacked, bytes, read).await?;
+    let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
+    let Target { version, model, .. } = &target;
+    request.admit(as_triton, model.is_vllm, model.places.has(Holds::Logprobs), model.parser.is_some())?;
+    let forced = force(&request, model)?;
+    let schema = schema(&request, model, forced.as_ref())?;
+    let request = Arc::new(request);
+    let made = prompts(exchange, version, &request, bytes).await?;
+    let ignored = model.places.ignored(&request);
+    let facts = Facts {
+        id: text_errors::new_id(if on == On::Chat { "chatcmpl" } else { "cmpl" }),
+        created: crate::endpoints::unix_secs(),
+        model: target.name.clone(),
+        parser: model.parser,
+        forced,
+        call_bytes_max: options.call_bytes_max as usize,
+        fresh: || text_errors::new_id("").trim_start_matches('-').to_owned(),
+        stop: if model.places.stops() { Vec::new() } else { request.stop.clone() },
+        max_tokens: request.setting("max_tokens").and_then(|n| n.parse().ok()),
+    };
+    let mut speech = Speech::new(&request, facts);
+    speech.count(&made.tokens, &[]);
+    let account = &exchange.with.account;
+    let inbox = Inbox::new(account);
+    for at in 0..speech.len() {
+        let place = at / request.choices.max(1);
+        let asked = Asked {
+            request: &request,
+            prompt: made.prompts.get(place).map_or("", String::as_str),
+            choice: at % request.choices.max(1),
+            max_tokens: Some(i64::from(options.max_tokens_default)),
+            lora: target.lora.as_deref(),
+            schema: schema.as_deref(),
+        };
+        let (inputs, outputs) = model.places.tensors(&version.signature, &asked)?;
+        let mut call =
+            Box::new(InferRequest { inputs: inputs.into(), outputs: outputs.into(), ..InferRequest::default() });
+        if at == 0 {
+            // Its responses come from the inbox, which knows no record.
+            exchange.needs_record();
+            exchange.accept(version);
+            forward(exchange, &mut call)?;
+        }
+        let key = inbox.reserve();
+        inbox.starter().start(key, version, call).get().await?;
+        hold::pause().await;
+    }
+    let charge = account.empty(Kind::Answer, false);
+    let mut said = Saying { inbox, version: (*version).clone(), speech, charge, taken: 0, account: account.clone() };
+    let mut reply = if request.streams {
+        let mut out = Vec::new();
+        // What the model says first decides the status.
+        said.next(&mut out).await?;
+        let mut events = Events::of(Box::new(Stream { said, phase: Phase::Says, begun: Some(out) }));
+        let first = poll_fn(|cx| events.poll_next(cx)).await;
+        let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
+        events.note_in(exchange.with.record.events());
+        let first = first.unwrap_or_else(|| Event::text(Bytes::from_static(DONE)));
+        Reply::events(first, (!is_over).then(|| Box::new(events)))
+    } else {
+        said.whole().await?
+    };
+    if !ignored.is_empty() {
+        reply.add(IGNORED, ignored.join(", "));
+    }
+    Ok(reply)
+}
+
+/// The model that a body names, or the only one that chats, if the caller may use it.
+fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str) -> TextResult<Target<'e>> {
+    let HttpExchange { context, with, .. } = exchange;
+    let parts: Vec<_> =
+        name.filter(|_| !separator.is_empty()).map_or(Vec::new(), |name| name.split(separator).collect());
+    let (base, lora) = match (name, &parts[..]) {
+        (Some(_), &[base, lora]) => (Some(base), Some(lora)),
+        (name, _) => (name, None),
+    };
+    let found = match base {
+        Some(base) => context.engine.text_name(base),
+        None => only_model(exchange)?,
+    };
+    with.grant.admit_model(&found.model)?;
+    let number = found.version.map(|number| number.to_string()).unwrap_or_default();
+    let version = with.version(&context.engine, &found.model, &number).map_err(|error| {
+        let kind = if error.code() == Code::NotFound { FailureKind::UnknownModel } else { FailureKind::Other };
+        let is_of_triton = context.openai_errors_as_triton && kind == FailureKind::UnknownModel;
+        let error = match name {
+            Some(name) if is_of_triton => error.with_text(format!("Unknown model: {name}")),
+            _ => error,
+        };
+        TextError::of(error, kind, Some("model"))
+    })?;
+    let model = version.chat().ok_or_else(|| {
+        let text = format!(
+            "model '{}' does not chat: it needs a BYTES input text_input and a BYTES output text_output, or the \
+             parameter '{}' that names others",
+            found.model,
+            chat::places::PARAMETER
+        );
+        TextError::of(Error::invalid(text), FailureKind::Other, Some("model"))
+    })?;
+    if let (Some(lora), Some(known)) = (lora, &model.loras)
+        && !known.iter().any(|name| name == lora)
+    {
+        let text = format!("Unknown LoRA: {lora}; for model: {}", name.unwrap_or_default());
+        return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
+    }
+    let name = name.map_or(found.model, str::to_owned);
+    Ok(Target { version, model, name, lora: lora.map(str::to_owned) })
+}
+
+/// The only model that chats and that the caller may use.
+fn only_model(exchange: &HttpExchange<'_>) -> TextResult<engine::TextName> {
+    let all = exchange.context.engine.chat_models();
+    let usable = all.iter().map(|version| version.signature.model.as_str());
+    let usable: Vec<_> = usable.filter(|model| exchange.with.grant.covers(model)).collect();
+    match usable[..] {
+        [model] => Ok(exchange.context.engine.text_name(model)),
+        [] => {
+            let error = Error::not_found("no model chats");
+            Err(TextError::of(error, FailureKind::UnknownModel, Some("model")))
+        }
+        _ => {
+            let text = format!("the request names no model; name one of {}", usable.join(", "));
+            Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")))
+        }
+    }
+}
+
+/// Calls that the request demands.
+fn force(request: &Request, model: &ChatModel) -> TextResult<Option<Forced>> {
+    let choice = match &request.tool_choice {
+        ToolChoice::Required => serde_json::json!("required"),
+        ToolChoice::Named(name) => serde_json::json!({ "type": "function", "function": { "name": name } }),
+        _ => return Ok(None),
+    };
+    if !model.places.takes_schema() {
+        let text = "the model has no place for structured outputs, so no call can be forced; use \"auto\"";
+        return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
+    }
+    let tools: Vec<_> = request.raw_tools.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
+    let tools: Vec<serde_json::Value> = tools.into_iter().flat_map(|all: Vec<_>| all).collect();
+    Ok(forced(&choice, &tools)?)
+}
+
+/// The JSON schema that the text must have.
+fn schema(request: &Request, model: &ChatModel, forced: Option<&Forced>) -> TextResult<Option<String>> {
+    if let Some(forced) = forced {
+        return Ok(Some(forced.schema.to_string()));
+    }
+    let Some(format) = &request.format else { return Ok(None) };
+    let wrong = |text: String| TextError::of(Error::invalid(text), FailureKind::Form, Some("response_format"));
+    let format: serde_json::Value = serde_json::from_str(format.get()).map_err(|error| wrong(error.to_string()))?;
+    let schema = match format["type"].as_str() {
+        Some("text") => return Ok(None),
+        Some("json_object") => serde_json::json!({ "type": "object" }),
+        Some("json_schema") => match &format["json_schema"]["schema"] {
+            serde_json::Value::Null => return Err(wrong("json_schema.schema is missing".to_owned())),
+            schema => schema.clone(),
+        },
+        _ => return Err(wrong("type is 'text', 'json_object' or 'json_schema'".to_owned())),
+    };
+    if !model.places.takes_schema() {
+        return Err(wrong("the model has no place for structured outputs: only the type 'text' works".to_owned()));
+    }
+    Ok(Some(schema.to_string()))
+}
+
+/// Prompts of a request, with their numbers of tokens if these are counted here.
+#[derive(Default)]
+struct Made {
+    prompts: Vec<String>,
+    tokens: Vec<u64>,
+}
+
+/// Makes the prompts, on another thread unless nothing is to be made.
+async fn prompts(
+    exchange: &HttpExchange<'_>,
+    version: &Arc<ModelVersion>,
+    request: &Arc<Request>,
+    bytes: usize,
+) -> TextResult<Made> {
+    let Some(model) = version.chat() else { return Ok(Made::default()) };
+    let renders = request.on == On::Chat && model.places.has(Holds::Prompt);
+    let counts = wants_count(request, model);
+    if !renders && !counts {
+        return Ok(Made { prompts: request.prompts.clone(), tokens: Vec::new() });
+    }
+    let (request, version) = (request.clone(), version.clone());
+    let work = move |_: &offload::CancelFlag<'_>| -> Result<Made> {
+        let Some(model) = version.chat() else { return Ok(Made::default()) };
+        let prompts = if renders { vec![render(model, &request)?] } else { request.prompts.clone() };
+        let tokens = if counts { count(model, &prompts, !renders) } else { Vec::new() };
+        Ok(Made { prompts, tokens })
+    };
+    let (made, _charge) = offload::run_charged(&exchange.with.account, Kind::Unpacked, bytes, work).await?;
+    Ok(made?)
+}
+
+/// Whether tokens are counted by the tokenizer, because the model does not.
+fn wants_count(request: &Request, model: &ChatModel) -> bool {
+    let counts = model.places.has(Holds::PromptTokens) && model.places.has(Holds::TextTokens);
+    (request.has_usage || !request.streams) && !counts && model.has_tokenizer()
+}
+
+/// Tokens of each text; empty if they cannot be counted.
+fn count(model: &ChatModel, texts: &[String], has_special: bool) -> Vec<u64> {
+    let Some(tokenizer) = model.tokenizer() else { return Vec::new() };
+    let all = texts.iter().map(|text| tokenizer.count(text, has_special).map(|tokens| tokens as u64));
+    all.collect::<Result<_>>().unwrap_or_default()
+}
+
+fn render(model: &ChatModel, request: &Request) -> Result<String> {
+    let templates = model.templates()?;
+    let Some(template) = templates.of(!request.tools.is_empty()) else {
+        return Err(Error::internal(
+            "Cannot use chat template functions because tokenizer.chat_template is not set and no template argument \
+             was passed: start the server with --chat-template=FILE, or with --tokenizer=FOLDER whose \
+             tokenizer_config.json has a template",
+        ));
+    };
+    let mut variables = templates.tokens.clone();
+    for (name, value) in &request.variables {
+        let value = serde_json::to_value(value).map_err(|error| Error::invalid(error.to_string()))?;
+        variables.insert(name.clone(), value);
+    }
+    template.render(&Conversation {
+        messages: request.messages.clone(),
+        tools: (!request.tools.is_empty()).then(|| request.tools.clone()),
+        add_generation_prompt: request.add_generation_prompt,
+        variables,
+    })
+}
+
+/// A model that says its choices.
+struct Saying {
+    inbox: Inbox,
+    version: Arc<ModelVersion>,
+    speech: Speech,
+    account: Account,
+    /// For the text that is kept.
+    charge: Charge,
+    taken: u32,
+}
+
+impl Saying {
+    /// Waits for a response of the model.
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let answer = poll_fn(|cx| self.inbox.poll_next(cx)).await;
+        self.add(answer, out)
+    }
+
+    fn add(&mut self, answer: EngineResponse, out: &mut Vec<u8>) -> Result<()> {
+        let at = answer.key as usize;
+        let response = match answer.response {
+            Some(Ok(response)) => response,
+            // The request was cancelled at a stop.
+            Some(Err(_)) if self.speech.is_choice_over(at) => return Ok(()),
+            Some(Err(error)) => return Err(error),
+            None if answer.is_final => return self.speech.ended(at, out),
+            None => return Ok(()),
+        };
+        let Some(model) = self.version.chat() else { return Ok(()) };
+        let said = model.places.said(&response)?;
+        if self.speech.said(at, &said, answer.is_final, out)? == Next::Over && !answer.is_final {
+            self.inbox.cancel(answer.key);
+        }
+        Ok(())
+    }
+
+    /// The reply that is not streamed.
+    async fn whole(mut self) -> TextResult {
+        let mut bytes = 0;
+        while !self.speech.is_over() {
+            let answer = poll_fn(|cx| self.inbox.poll_next(cx)).await;
+            bytes += answer.content_bytes();
+            self.add(answer, &mut Vec::new())?;
+            if bytes > self.charge.bytes() + CHARGE_BYTES_MIN {
+                self.charge.grow(bytes - self.charge.bytes()).map_err(Error::from)?;
+            }
+            self.taken = self.taken.wrapping_add(1);
+            if self.taken.is_multiple_of(ANSWERS_PER_LOOK) {
+                hold::pause().await;
+            }
+        }
+        if let Some(work) = self.counting() {
+            let texts = work?.await?;
+            self.speech.count(&[], &texts);
+        }
+        if bytes <= PRINT_BYTES_ON_REACTOR_MAX {
+            return Ok(Reply::json(self.speech.whole()?));
+        }
+        let speech = self.speech;
+        let print = move |_: &offload::CancelFlag<'_>| speech.whole();
+        let (text, charge) = offload::run_charged(&self.account, Kind::Answer, bytes, print).await?;
+        Ok(Reply::json(offload::made(text?.into(), charge)))
+    }
+
+    /// Counts the tokens of all texts, if the model did not.
+    fn counting(&self) -> Option<Result<Offloaded<Vec<u64>>>> {
+        if !self.speech.uncounted() || !self.version.chat().is_some_and(ChatModel::has_tokenizer) {
+            return None;
+        }
+        let (texts, version) = (self.speech.texts(), self.version.clone());
+        let bytes = texts.iter().map(String::len).sum();
+        Some(offload::start(bytes, move |_| {
+            version.chat().map(|model| count(model, &texts, false)).unwrap_or_default()
+        }))
+    }
+}
+
+/// The chunks of a stream.
+struct Stream {
+    said: Saying,
+    phase: Phase,
+    /// Chunks that were made before.
+    begun: Option<Vec<u8>>,
+}
+
+enum Phase {
+    Says,
+    Counts(Offloaded<Vec<u64>>),
+    Over,
+}
+
+impl Stream {
+    /// The last event, of an error.
+    fn fail(&mut self, mut out: Vec<u8>, error: Error) -> Event {
+        self.phase = Phase::Over;
+        self.said.inbox.close();
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(text_errors::event(&error).as_bytes());
+        out.extend_from_slice(b"\n\n");
+        out.extend_from_slice(DONE);
+        Event { error: Some(error), ..Event::text(out.into()) }
+    }
+
+    /// Adds what the model said so far.
+    fn hear(&mut self, out: &mut Vec<u8>, cx: &Context<'_>) -> Result<()> {
+        while out.len() < BURST_BYTES_MAX && !self.said.speech.is_over() {
+            match self.said.inbox.poll_next(cx) {
+                Poll::Ready(answer) => self.said.add(answer, out)?,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl EventSource for Stream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let mut out = self.begun.take().unwrap_or_default();
+        loop {
+            match &mut self.phase {
+                Phase::Says => {
+                    if let Err(error) = self.hear(&mut out, cx) {
+                        return Poll::Ready(Some(self.fail(out, error)));
+                    }
+                    if !self.said.speech.is_over() {
+                        return if out.is_empty() { Poll::Pending } else { Poll::Ready(Some(Event::text(out.into()))) };
+                    }
+                    self.said.inbox.close();
+                    match self.said.counting() {
+                        None => {
+                            self.said.speech.close(&mut out);
+                            self.phase = Phase::Over;
+                            return Poll::Ready(Some(Event::text(out.into())));
+                        }
+                        Some(Ok(work)) => self.phase = Phase::Counts(work),
+                        Some(Err(error)) => return Poll::Ready(Some(self.fail(out, error))),
+                    }
+                    if !out.is_empty() {
+                        return Poll::Ready(Some(Event::text(out.into())));
+                    }
+                }
+                Phase::Counts(work) => {
+                    let texts = ready!(Pin::new(work).poll(cx)).unwrap_or_default();
+                    self.said.speech.count(&[], &texts);
+                    self.said.speech.close(&mut out);
+                    self.phase = Phase::Over;
+                    return Poll::Ready(Some(Event::text(out.into())));
+                }
+                Phase::Over => return Poll::Ready(None),
+            }
+        }
+    }
+}
