@@ -1,7 +1,7 @@
 /**
  * Chat and completions over language models that need no weights: Triton's tests of its OpenAI front end, unchanged;
- * openai-python, openai-node, LangChain, LiteLLM and the AI SDK as published; and the load generators aiperf and
- * guidellm.
+ * openai-python, openai-node, LangChain, LiteLLM and the AI SDK as published; the load generators aiperf and guidellm;
+ * and the CPU per token beside Triton's front end.
  *
  * `--suites=DIR` has a checkout `server` of Triton's; without it the tests are named absent, and do not count as run.
  * They run over models of ours with the tensors of vLLM's backend and of TensorRT-LLM's, with a conftest.py and a
@@ -9,10 +9,11 @@
  */
 import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { end } from '../../bench/lib/process.mjs'
+import { answers, end, start } from '../../bench/lib/process.mjs'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { startNereid } from '../../bench/subjects/nereid.mjs'
 import { junitCounts, vitestCounts } from '../../scripts/lib/counts.mjs'
+import { freePorts } from '../../scripts/lib/ports.mjs'
 import { capture, show } from '../../scripts/lib/run.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { must } from './lib/checks.mjs'
@@ -278,6 +279,73 @@ async function loads(checks, url, absent) {
   return measured
 }
 
+const STREAMS = 200
+const SECONDS = 5
+/** Triton's front end as its requirements pin it, and what else it imports. */
+const FRONT_END_PACKAGES = [
+  'fastapi==0.121.2',
+  'numpy==2.4.1',
+  'openai==1.107.3',
+  'partial-json-parser==0.2.1.1.post7',
+  'starlette==0.49.3',
+  'transformers==5.24.0',
+  'uvicorn==0.54.0',
+]
+
+/** CPU per token of 200 streams with a token every 20 ms, in a line for people. */
+async function cost(url, pid, of) {
+  const args = [join(OWN, 'cost', 'streams.mjs'), url, 'paced', String(pid), String(STREAMS), String(SECONDS)]
+  const { text } = await capture(process.execPath, args, { quiet: true })
+  const { failures, perSecond, all, server } = JSON.parse(text.trim().split('\n').at(-1))
+  must(failures.length === 0 && perSecond > 0, `${failures.length} streams failed: ${failures[0]}`)
+  const rate = `${Math.round(perSecond)} tokens/s`
+  return `${of}: ${server.toFixed(1)} µs of CPU per token, ${all.toFixed(1)} with the model's process, at ${rate}`
+}
+
+/** The cost beside that of Triton's front end alone: no wheel has its server with bindings for Debian's glibc. */
+async function costs(checks, python) {
+  const measured = []
+  const add = (name, work) => checks.step(name, async () => measured.push(await work()))
+  await add('200 streams are read', () =>
+    served(join(OWN, 'cost', 'models'), python, (url, pid) => cost(url, pid, 'Nereid')),
+  )
+  const main = join(process.env.NEREID_TEXT_SUITES ?? HERE, 'server', 'python', 'openai', 'openai_frontend', 'main.py')
+  if (!existsSync(main)) return measured
+  await add("200 streams are read from Triton's front end", async () => {
+    const environment = await peerEnvironment(ROOT, 'chat-front-end', FRONT_END_PACKAGES, say)
+    const [port] = await freePorts(1)
+    const url = `http://127.0.0.1:${port}`
+    const flags = ['--host=127.0.0.1', `--openai-port=${port}`, `--tokenizer=${join(TOKENIZERS, 'chat')}`]
+    const args = [main, '--model-repository=none', ...flags, '--uvicorn-log-level=warning']
+    const env = { PYTHONPATH: join(OWN, 'cost', 'stand_ins'), PYTHONDONTWRITEBYTECODE: '1' }
+    const ready = answers(`${url}/health/ready`)
+    const { child } = await start("Triton's front end", environment.python, args, { ready, env, cwd: HERE })
+    try {
+      return await cost(url, child.pid, "Triton's front end over a stand-in of its server")
+    } finally {
+      await end(child)
+    }
+  })
+  return measured
+}
+
+/** Runs `work` with the address of a server of these models, which ends with it. */
+async function served(models, python, work) {
+  const flags = [
+    `--tokenizer=${join(TOKENIZERS, 'chat')}`,
+    '--tool-call-parser=llama3',
+    `--backend-directory=${join(OWN, 'triton', 'backends')}`,
+    `--backend-config=python,python-executable=${python}`,
+  ]
+  const env = { PYTHONPATH: join(OWN, 'lib'), PYTHONDONTWRITEBYTECODE: '1' }
+  const { child, http } = await startNereid(ROOT, { repository: models, flags, env })
+  try {
+    return await work(`http://127.0.0.1:${http}`, child.pid)
+  } finally {
+    await end(child)
+  }
+}
+
 async function run(checks) {
   rmSync(HERE, { recursive: true, force: true })
   mkdirSync(HERE, { recursive: true })
@@ -285,28 +353,14 @@ async function run(checks) {
   const python = given ?? (await peerEnvironment(ROOT, 'chat', PACKAGES, say)).python
   const absent = []
   const models = repository()
-  const flags = [
-    `--tokenizer=${join(TOKENIZERS, 'chat')}`,
-    '--tool-call-parser=llama3',
-    `--backend-directory=${join(OWN, 'triton', 'backends')}`,
-    `--backend-config=python,python-executable=${python}`,
-  ]
-  const { child, http } = await startNereid(ROOT, {
-    repository: models,
-    flags,
-    env: { PYTHONPATH: join(OWN, 'lib'), PYTHONDONTWRITEBYTECODE: '1' },
-  })
-  let measured
-  try {
-    const url = `http://127.0.0.1:${http}`
+  const measured = await served(models, python, async (url) => {
     const env = { NEREID_CHAT_URL: url, NEREID_CHAT_REPOSITORY: models }
     for (const name of ['openai', 'frameworks'])
       await pytest(checks, python, name, [`test_${name}.py`], { cwd: OWN, env })
     await checks.step('packages of npm are there, and their tests run', () => node(checks, env))
-    measured = await loads(checks, url, absent)
-  } finally {
-    await end(child)
-  }
+    return loads(checks, url, absent)
+  })
+  measured.push(...(await costs(checks, python)))
   await tritonSuite(checks, absent)
   return [...measured, `absent: ${absent.join(', ') || 'nothing'}`].join('; ')
 }
