@@ -15,8 +15,8 @@ COMMAND = shlex.split(os.environ["NEREID_CHAT_COMMAND"])
 START_SECONDS = 60
 #: Names of tokenizers on Hugging Face, which the tests use for their templates: folders of ours.
 TOKENIZERS = {"gpt2": "no_template"}
-#: Flags of Triton's front end that have no meaning here: it always has the ports of KServe.
-WITHOUT_MEANING = {"--enable-kserve-frontends"}
+#: Flags of Triton's front end that this server does not need: it always has the ports of KServe, and takes the form of requests from a model's tensors.
+NOT_NEEDED = {"--enable-kserve-frontends": 1, "--backend": 2}
 
 
 def free_port():
@@ -29,6 +29,18 @@ def tokenizer_of(name):
     return str(Path(os.environ["NEREID_CHAT_TOKENIZERS"]) / TOKENIZERS.get(name, name))
 
 
+def flags_of(words):
+    """Flags of this server for those of Triton's front end."""
+    words = list(words)
+    for flag, count in NOT_NEEDED.items():
+        if flag in words:
+            del words[words.index(flag) : words.index(flag) + count]
+    if "--tokenizer" in words:
+        place = words.index("--tokenizer") + 1
+        words[place] = tokenizer_of(words[place])
+    return words
+
+
 class OpenAIServer:
     """A server with flags of Triton's front end, from `with` to its end. What it writes to either output is in the error if it ends by itself."""
 
@@ -37,12 +49,8 @@ class OpenAIServer:
     def __init__(self, cli_args, *, env_dict=None):
         self.port = free_port()
         others = [f"--{name}-port={free_port()}" for name in ("http", "grpc", "metrics")]
-        args = [word for word in cli_args if word not in WITHOUT_MEANING]
-        if "--tokenizer" in args:
-            place = args.index("--tokenizer") + 1
-            args[place] = tokenizer_of(args[place])
         self.proc = subprocess.Popen(
-            [*COMMAND, *others, f"--openai-port={self.port}", *args],
+            [*COMMAND, *others, f"--openai-port={self.port}", *flags_of(cli_args)],
             # Modules that stand in for Triton's are for the tests alone.
             env={**os.environ, "PYTHONPATH": os.environ["NEREID_CHAT_LIBRARY"], **(env_dict or {})},
             stdin=subprocess.DEVNULL,
