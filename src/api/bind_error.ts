@@ -11,7 +11,7 @@ interface Address {
 }
 
 /** Configured address of each service; null if it is off. */
-type Addresses = Readonly<Record<'http' | 'grpc' | 'metrics' | 'control', Address | null>>
+type Addresses = Readonly<Record<'http' | 'openai' | 'grpc' | 'metrics' | 'control', Address | null>>
 
 /** Error about all services that cannot be started; its message has their lines, joined by `; `. */
 export class BindError extends ServerError {
@@ -29,9 +29,9 @@ export class BindError extends ServerError {
   }
 }
 
-function adviceOn(service: BindFailure['service'], { http, grpc, metrics, control }: Addresses): string {
-  const name = { HTTP: 'http', GRPC: 'grpc', Metrics: 'metrics', control: 'control' }[service]
-  const { address = '', port = 0 } = { HTTP: http, GRPC: grpc, Metrics: metrics, control }[service] ?? {}
+function adviceOn(service: BindFailure['service'], { http, openai, grpc, metrics, control }: Addresses): string {
+  const name = { HTTP: 'http', OpenAI: 'openai', GRPC: 'grpc', Metrics: 'metrics', control: 'control' }[service]
+  const { address = '', port = 0 } = { HTTP: http, OpenAI: openai, GRPC: grpc, Metrics: metrics, control }[service] ?? {}
   const isFile = isUnix(address)
   const ofService = isFile ? `--${name}-address ${address}` : `--${name}-port ${port}`
   const flag = service === 'control' ? `--control-address ${isFile ? address : `${address}:${port}`}` : ofService

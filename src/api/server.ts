@@ -61,13 +61,15 @@ export interface ServerSettings {
     CoreOptions,
     'engine' | 'memoryLimitBytes' | 'deviceMemory' | 'responseCacheRedis' | 'responseCacheLibrary'
   >
-  listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
+  listen: Omit<ListenOptions, 'http' | 'openai' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
   /** null = management operations share the other listeners. */
   control: ControlOptions | null
   /** Keys that both ports require; null = no authentication. */
   keys: KeysSettings | null
   http: HttpOptions | null
+  /** `--openai-port`; null = off. */
+  openai: HttpOptions | null
   /** For embedded HTTP requests: as `http`, except for what concerns sockets. */
   embeddedHttp: HttpOptions
   grpc: GrpcOptions | null
@@ -154,13 +156,14 @@ function bindPorts(core: Core, settings: ServerSettings, ports: Ports): void {
   const { failures, ...bound } = core.bind(listenOptions(settings), own)
   if (failures.length > 0) throw new BindError(failures, settings)
   ports.http = bound.httpPort
+  ports.openai = bound.openaiPort
   ports.grpc = bound.grpcPort
   ports.control = bound.controlPort
   ports.metrics = bound.metricsPort
 }
 
-function listenOptions({ listen, http, grpc, control }: ServerSettings): ListenOptions {
-  return { ...listen, http, grpc, control }
+function listenOptions({ listen, http, openai, grpc, control }: ServerSettings): ListenOptions {
+  return { ...listen, http, openai, grpc, control }
 }
 
 /**
@@ -224,7 +227,7 @@ export async function startServer(
   })
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
-  const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
+  const ports: Ports = { http: 0, openai: 0, grpc: 0, control: 0, metrics: 0 }
   try {
     if (settings.keys !== null) core.openKeys(settings.keys.file, settings.keys.issuer)
     // Even without listeners: embedded requests are logged too.
@@ -327,7 +330,7 @@ export async function startServer(
     deviceFailure,
     unusable,
     metrics,
-    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: settings.embeddedGrpc, control: null },
+    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, openai: null, grpc: settings.embeddedGrpc, control: null },
     listen,
     reread: () => [...core.reread(), ...(issuerKeys === null ? [] : [issuerKeys.refresh()])],
     async stop(timeoutMs, { graceMs = 0, leaving = () => {}, progress = () => {} } = {}) {

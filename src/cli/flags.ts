@@ -61,7 +61,7 @@ interface FlagCommon {
   list?: true
   /** Sources other than the command line that may set it; absent for both variables and files (sources.ts). */
   outside?: 'nowhere' | 'environment'
-  /** The part of a value after its first = is secret and never printed. */
+  /** The part of a value after its first =, or its last word, is secret and never printed. */
   isSecret?: true
   /** Part of the core, and its field, that receives the value unchanged. */
   to?: `${Part}.${string}`
@@ -92,7 +92,8 @@ export type Flag = FlagCommon &
     | ({ kind: 'integer' | 'number' | 'bytes'; default: number | null } & Bounds)
     /** A count, or true / false for 1 / 0. */
     | { kind: 'verbosity'; default: number }
-    | { kind: 'string'; value: string; default: string | null; notEmpty?: string }
+    /** With `words`, the value is so many arguments, which are joined by blanks. */
+    | { kind: 'string'; value: string; default: string | null; notEmpty?: string; words?: number }
     | { kind: 'choice'; choices: readonly string[]; default: string | null; anyCase: boolean }
   )
 
@@ -299,6 +300,13 @@ export const FLAGS = [
       'one of them signed. Not in Triton.' },
 
   // Chat
+  { name: 'openai-port', kind: 'integer', default: null, min: 0, max: 65535, group: 'Chat', state: 'active',
+    meaning: "Serve HTTP also at this port, 9000 in Triton's OpenAI front end, with its /metrics and /health/ready; " +
+      '0 picks a free one. The other paths are those of --http-port.' },
+  { name: 'openai-restricted-api', kind: 'string', value: 'apis key value', words: 3, default: null, list: true,
+    isSecret: true, group: 'Chat', state: 'active',
+    meaning: 'Requests to these APIs (a comma-separated list of inference, model-repository, metrics and health) at ' +
+      '--openai-port need a header of this name and value: --openai-restricted-api inference,metrics KEY VALUE.' },
   { name: 'tokenizer', kind: 'string', value: 'folder', default: '', group: 'Chat', state: 'active',
     to: 'chat.tokenizer',
     meaning: "Folder with the tokenizer and the chat template of all models, or a model's name in the cache of " +

@@ -70,6 +70,12 @@ export function parseArguments(args: readonly string[], operands: string[] | nul
             `value${flag.kind === 'boolean' || flag.kind === 'verbosity' ? `, such as --${flag.name}=true` : '.'}`,
         )
     }
+    const words = flag.kind === 'string' ? (flag.words ?? 1) : 1
+    const more = args.slice(i + 1, i + words)
+    if (text !== null && words > 1 && !text.includes(' ')) {
+      i += more.length
+      text = [text, ...more].join(' ')
+    }
     assign(parsed, flag, flag.kind === 'switch' && text === null ? true : readValue(flag, text ?? ''), COMMAND_LINE)
   }
   return parsed

@@ -228,7 +228,7 @@ function loadAhead(settings: RepositorySettings): void {
 }
 
 function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
-  const { http, grpc, metrics, control } = settings
+  const { http, openai, grpc, metrics, control } = settings
   const at = ({ address, givenFd }: { address: string; givenFd: number | null }, port: number): string =>
     givenFd === null
       ? isUnix(address)
@@ -237,6 +237,7 @@ function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
       : `port ${port} of socket ${givenFd}, from the service manager`
   if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
   if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)
+  if (openai !== null) logger.info(`Started OpenAI service at ${at(openai, ports.openai)}`)
   if (control !== null) logger.info(`Started control service at ${at({ ...control, givenFd: null }, ports.control)}`)
   if (metrics?.isServed === true) logger.info(`Started Metrics Service at ${at(metrics, ports.metrics)}`)
 }
@@ -250,8 +251,8 @@ function failToListen(logger: Logger, { settings }: Resolved, lines: readonly st
   return exit(1)
 }
 
-function portsText({ http, grpc, control, metrics }: Ports): string {
-  const open = Object.entries({ HTTP: http, gRPC: grpc, control, metrics }).filter(([, port]) => port !== 0)
+function portsText({ http, openai, grpc, control, metrics }: Ports): string {
+  const open = Object.entries({ HTTP: http, OpenAI: openai, gRPC: grpc, control, metrics }).filter(([, port]) => port !== 0)
   return open.map(([name, port]) => `${name} ${port}`).join(', ')
 }
 

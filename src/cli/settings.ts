@@ -69,10 +69,11 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
     )
   }
   const http = options.allowHttp ? httpOptions(options) : null
+  const openai = openaiOptions(options)
   const grpc = options.allowGrpc ? grpcOptions(options) : null
   const metrics = metricsSettings(options, environment)
   const control = controlOptions(options)
-  checkCollisions(http, grpc, metrics, control)
+  checkCollisions(http, openai, grpc, metrics, control)
   const trace = traceDefaults(options, warnings, environment)
   const cache = readResponseCache(options, warnings)
   const metricsConfig = readMetricsConfig(options.metricsConfig, warnings)
@@ -107,6 +108,7 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
     control,
     keys: keysSettings(options),
     http,
+    openai,
     embeddedHttp: httpOptions({ ...options, httpUseSsl: false }),
     grpc,
     embeddedGrpc: grpcOptions({ ...options, grpcUseSsl: false, grpcUseSslMutual: false }),
@@ -186,6 +188,47 @@ function httpOptions(options: Options): HttpOptions {
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
     corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
+}
+
+/** Groups of `--openai-restricted-api`, and what they are called at the other ports. */
+const OPENAI_APIS: Readonly<Record<string, readonly string[]>> = {
+  inference: ['inference'],
+  'model-repository': ['model-repository', 'metadata'],
+  metrics: ['statistics'],
+  health: ['health'],
+}
+
+/** The listener of `--openai-port`, which differs from that of HTTP in its port and in what is restricted. */
+function openaiOptions(options: Options): HttpOptions | null {
+  const flag = 'openai-restricted-api'
+  const restrictions = readOpenaiRestrictions(flag, options.openaiRestrictedApi)
+  if (options.openaiPort === null) {
+    if (restrictions.length === 0) return null
+    throw badOption(flag, `--${flag} restricts --openai-port, which is off; --http-restricted-api restricts --http-port`)
+  }
+  const http = httpOptions(options)
+  const address = isUnix(http.address) ? '0.0.0.0' : http.address
+  return { ...http, address, port: options.openaiPort, restrictions }
+}
+
+function readOpenaiRestrictions(flag: string, groups: readonly string[]): Restriction[] {
+  const seen = new Set<string>()
+  return groups.map((text) => {
+    const [, list, key, value] = /^(\S+) (\S+) (.+)$/s.exec(text) ?? []
+    if (list === undefined || key === undefined || value === undefined)
+      throw badOption(flag, `--${flag} takes three arguments: APIs, the name of a header, and its value. Got ${text}`)
+    const apis = list.split(',').flatMap((api) => {
+      const meant = Object.hasOwn(OPENAI_APIS, api) ? OPENAI_APIS[api] : undefined
+      if (meant === undefined) {
+        const known = Object.keys(OPENAI_APIS).map((one) => `'${one}'`)
+        throw badOption(flag, `Unknown API '${api}'. Available APIs: [${known.join(', ')}]`)
+      }
+      if (seen.has(api)) throw badOption(flag, `restricted api '${api}' can not be specified in multiple config groups`)
+      seen.add(api)
+      return meant
+    })
+    return { apis, key, value }
+  })
 }
 
 /** Warnings about certificates of a port without TLS: the user expects TLS there. */
@@ -325,12 +368,14 @@ function withPorts(options: Options): Options {
 
 function checkCollisions(
   http: HttpOptions | null,
+  openai: HttpOptions | null,
   grpc: GrpcOptions | null,
   metrics: MetricsSettings | null,
   control: ControlOptions | null,
 ): void {
   const endpoints = [
     ['HTTP', http],
+    ['OpenAI', openai],
     ['GRPC', grpc],
     ['Metrics', metrics],
     ['control', control],

@@ -90,6 +90,7 @@ export interface Backend {
 const FOR_TESTS = [
   'identity',
   'repeat',
+  'speak',
   'square',
   'sequence',
   'dyna_sequence',

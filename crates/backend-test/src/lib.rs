@@ -1,4 +1,4 @@
-//! Backends without a framework, for trials and tests: `identity`, `repeat`, `square`, `sequence`, `dyna_sequence`,
+//! Backends without a framework, for trials and tests: `identity`, `repeat`, `speak`, `square`, `sequence`, `dyna_sequence`,
 //! `implicit_state`, `iterative_sequence`, `device_identity`.
 
 mod activities;
@@ -10,6 +10,7 @@ mod iterative;
 mod on_device;
 mod repeat;
 mod sequence;
+mod speak;
 mod square;
 mod tensors;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use iterative::ITERATIVE;
 pub use on_device::ON_DEVICE;
 pub use repeat::REPEAT;
 pub use sequence::{DYNA_SEQUENCE, SEQUENCE};
+pub use speak::SPEAK;
 pub use square::SQUARE;
 
 use backend::{Backend, Model, OpenSpec, Opened};
@@ -59,6 +61,6 @@ impl Opened for OpenedTest {
 
 /// All backends of this crate.
 pub fn all() -> Vec<Arc<dyn Backend>> {
-    let all = [IDENTITY, REPEAT, SQUARE, SEQUENCE, DYNA_SEQUENCE, IMPLICIT, ITERATIVE, ON_DEVICE];
+    let all = [IDENTITY, REPEAT, SPEAK, SQUARE, SEQUENCE, DYNA_SEQUENCE, IMPLICIT, ITERATIVE, ON_DEVICE];
     all.into_iter().map(|backend| Arc::new(backend) as Arc<dyn Backend>).collect()
 }

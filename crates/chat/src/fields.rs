@@ -138,3 +138,151 @@ impl Field {
         FIELDS.iter().find(|field| field.name == name && (field.on == On::Both || field.on == on))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Map, Value, json};
+
+    fn schema(field: &Field) -> Value {
+        let mut schema = match field.kind {
+            Kind::Text => json!({ "type": "string" }),
+            Kind::Texts => {
+                json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+            }
+            Kind::Flag => json!({ "type": "boolean" }),
+            Kind::Integer(least, most) => {
+                // A bound that is none of the meaning, but of the type of the number.
+                let is_own = |bound: i64| bound.unsigned_abs() < i32::MAX as u64;
+                let mut schema = json!({ "type": "integer" });
+                if is_own(least) {
+                    schema["minimum"] = least.into();
+                }
+                if is_own(most) {
+                    schema["maximum"] = most.into();
+                }
+                schema
+            }
+            Kind::Number(f64::MIN, _) => json!({ "type": "number" }),
+            Kind::Number(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
+            Kind::Object => json!({ "type": "object" }),
+            Kind::List => json!({ "type": "array" }),
+            Kind::Any => json!({}),
+        };
+        schema["description"] = field.meaning.replace('`', "").into();
+        schema
+    }
+
+    fn request(on: On, required: &str) -> Value {
+        let fields = FIELDS.iter().filter(|field| field.on == On::Both || field.on == on);
+        let known = fields.filter(|field| field.used != Use::Rejected);
+        let properties: Map<String, Value> = known.map(|field| (field.name.to_owned(), schema(field))).collect();
+        json!({ "type": "object", "properties": properties, "required": [required] })
+    }
+
+    fn answer(said: &str, of: &Value) -> Value {
+        let count = json!({ "type": "integer", "minimum": 0 });
+        let usage = ["prompt_tokens", "total_tokens", "completion_tokens"];
+        let usage: Map<String, Value> = usage.map(|name| (name.to_owned(), count.clone())).into_iter().collect();
+        let text = json!({ "type": "string" });
+        json!({
+            "type": "object",
+            "properties": {
+                "id": text, "object": text, "created": count, "model": text,
+                "choices": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "index": count, said: of, "logprobs": { "type": ["object", "null"] },
+                            "finish_reason": { "type": "string", "enum": ["stop", "length", "tool_calls"] },
+                        },
+                    },
+                },
+                "usage": { "type": ["object", "null"], "properties": usage },
+            },
+            "required": ["id", "object", "created", "model", "choices", "usage"],
+        })
+    }
+
+    fn limits(kind: Kind) -> String {
+        let is_own = |bound: i64| bound.unsigned_abs() < i32::MAX as u64;
+        match kind {
+            Kind::Text => "text".to_owned(),
+            Kind::Texts => "text or list of texts".to_owned(),
+            Kind::Flag => "boolean".to_owned(),
+            Kind::Integer(least, most) if is_own(least) && is_own(most) => format!("integer, {least} to {most}"),
+            Kind::Integer(least, _) if is_own(least) => format!("integer, {least} or more"),
+            Kind::Integer(..) => "integer".to_owned(),
+            Kind::Number(f64::MIN, _) => "number".to_owned(),
+            Kind::Number(least, most) => format!("number, {least} to {most}"),
+            Kind::Object => "object".to_owned(),
+            Kind::List => "list".to_owned(),
+            Kind::Any => "see right".to_owned(),
+        }
+    }
+
+    fn table() -> String {
+        let mut text = "| field | of | value | used | |\n|---|---|---|---|---|\n".to_owned();
+        for field in FIELDS {
+            let on = match field.on {
+                On::Both => "both",
+                On::Chat => "chat",
+                On::Completions => "completions",
+            };
+            let used = match field.used {
+                Use::Here => "by the server",
+                Use::Model => "by the model",
+                Use::Nothing => "ignored",
+                Use::Rejected => "rejected",
+            };
+            let of = if field.in_triton { "" } else { " Not in Triton." };
+            text += &format!("| `{}` | {on} | {} | {used} | {}{of} |\n", field.name, limits(field.kind), field.meaning);
+        }
+        text
+    }
+
+    /// Compares a file that is made of the table, or writes it.
+    fn check(path: &str, made: impl FnOnce(&str) -> String) {
+        let path = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        let made = made(&written);
+        if std::env::var_os("NEREID_UPDATE").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        } else {
+            assert_eq!(written, made, "NEREID_UPDATE=1 cargo test -p nereid-chat fields writes it");
+        }
+    }
+
+    #[test]
+    fn what_is_made_of_the_fields_is_up_to_date() {
+        check("src/api/openapi/generated/chat.ts", |_| {
+            format!(
+                "// Made by `NEREID_UPDATE=1 cargo test -p nereid-chat fields` of crates/chat/src/fields.rs.\n\
+                 import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the bodies of chats and completions. \
+                 */\nexport const CHAT_SCHEMAS: Schema = {{\n  ChatRequest: {},\n  CompletionRequest: {},\n  ChatAnswer: {},\n  \
+                 CompletionAnswer: {},\n}}\n",
+                request(On::Chat, "messages"),
+                request(On::Completions, "prompt"),
+                answer("message", &json!({ "type": "object" })),
+                answer("text", &json!({ "type": "string" })),
+            )
+        });
+        check("docs/chat.md", |page| {
+            let (begin, end) = ("<!-- fields -->\n", "<!-- end of fields -->\n");
+            let Some((before, rest)) = page.split_once(begin) else { return page.to_owned() };
+            let after = rest.split_once(end).map_or("", |(_, after)| after);
+            format!("{before}{begin}{}{end}{after}", table())
+        });
+    }
+
+    #[test]
+    fn an_endpoint_has_each_field_once() {
+        for on in [On::Chat, On::Completions] {
+            let names: Vec<_> =
+                FIELDS.iter().filter(|field| field.on == On::Both || field.on == on).map(|field| field.name).collect();
+            let unique: std::collections::HashSet<_> = names.iter().collect();
+            assert_eq!(unique.len(), names.len(), "{names:?}");
+        }
+    }
+}

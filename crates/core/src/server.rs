@@ -63,6 +63,7 @@ pub struct Address {
 pub struct Ports {
     pub http: u16,
     pub grpc: u16,
+    pub openai: u16,
     pub control: u16,
     pub metrics: u16,
 }
@@ -238,6 +239,7 @@ impl Server {
                 let ports = Ports {
                     http: bound.http_port,
                     grpc: bound.grpc_port,
+                    openai: bound.openai_port,
                     control: bound.control_port,
                     metrics: metrics.as_ref().map_or(0, |held| held.port),
                 };

@@ -54,6 +54,8 @@ pub enum FailureKind {
     TooLarge,
     /// There is no such model.
     UnknownModel,
+    /// The header of a restricted API is missing, on the port of OpenAI's form.
+    Restricted,
 }
 
 /// A failed request.

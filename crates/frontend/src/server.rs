@@ -58,6 +58,8 @@ pub struct FrontEnd {
     pub http_port: u16,
     /// Port of the gRPC listener; 0 if it is off or a Unix socket.
     pub grpc_port: u16,
+    /// Port of the listener of `--openai-port`; 0 if it is off or a Unix socket.
+    pub openai_port: u16,
     /// Port of the control address; 0 if it is off or a Unix socket.
     pub control_port: u16,
     /// Files of Unix sockets, removed once nothing listens on them.
@@ -80,11 +82,14 @@ pub struct Bound {
     pub http_port: u16,
     /// Port of the gRPC listener; 0 if it is off or a Unix socket.
     pub grpc_port: u16,
+    /// Port of the listener of `--openai-port`; 0 if it is off or a Unix socket.
+    pub openai_port: u16,
     /// Port of the control address; 0 if it is off or a Unix socket.
     pub control_port: u16,
     control: Option<BoundFrontEnd<HttpContext>>,
     grpc: Option<BoundFrontEnd<GrpcContext>>,
     http: Option<BoundFrontEnd<HttpContext>>,
+    openai: Option<BoundFrontEnd<HttpContext>>,
     watched: Vec<(Arc<Tls>, TlsFiles)>,
     shared: Arc<Shared>,
     count: usize,
@@ -204,15 +209,19 @@ pub fn bind(
         Ok((Arc::new(context), tls, listener))
     });
     let grpc = started("GRPC", grpc, &mut failures);
-    let http = listen.http.as_ref().map(|o| {
+    let mut serve_http = |o: &HttpOptions, is_openai| {
         let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone(), as_triton)?;
+        let context = HttpContext { is_openai, ..context };
         let at =
             ListenAddress { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
         let listener = listen::bind(at, count)?;
         let tls = open_tls(o.tls.as_ref(), at, &[b"h2", b"http/1.1"], "http", &mut watched)?;
         Ok((Arc::new(context), tls, listener))
-    });
+    };
+    let http = listen.http.as_ref().map(|o| serve_http(o, false));
+    let openai = listen.openai.as_ref().map(|o| serve_http(o, true));
     let http = started("HTTP", http, &mut failures);
+    let openai = started("OpenAI", openai, &mut failures);
     if !failures.is_empty() {
         return Err(failures);
     }
@@ -224,10 +233,12 @@ pub fn bind(
     Ok(Bound {
         http_port,
         grpc_port,
+        openai_port: port_of(openai.as_ref()),
         control_port: port_of(control_face.as_ref()),
         control: control_face,
         grpc,
         http,
+        openai,
         watched,
         shared,
         count,
@@ -273,6 +284,7 @@ impl Bound {
         let mut running = FrontEnd {
             http_port: self.http_port,
             grpc_port: self.grpc_port,
+            openai_port: self.openai_port,
             control_port: self.control_port,
             files: Vec::new(),
             shared: shared.clone(),
@@ -284,10 +296,12 @@ impl Bound {
         let mut control = open(self.control, "control", &mut running.files)?;
         let mut grpc = open(self.grpc, "GRPC", &mut running.files)?;
         let mut http = open(self.http, "HTTP", &mut running.files)?;
+        let mut openai = open(self.openai, "OpenAI", &mut running.files)?;
         running.watcher = Watcher::start(self.watched)?;
         let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
         for i in 0..count {
             let http = http.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
+            let openai = openai.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
             let grpc = grpc.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
             let control = control.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
             let shared = shared.clone();
@@ -300,7 +314,13 @@ impl Bound {
             let body = move || {
                 memory::thread::request_short_slices();
                 hold::begin(holds);
-                reactor(&runtime, (http, grpc, control), &shared, pulse, (connections_max.div_ceil(count), rate_min));
+                reactor(
+                    &runtime,
+                    ([http, openai], grpc, control),
+                    &shared,
+                    pulse,
+                    (connections_max.div_ceil(count), rate_min),
+                );
             };
             let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
             // Dropping `running` ends the threads that were started.
@@ -440,12 +460,12 @@ impl Drop for FrontEnd {
 
 /// Context, TLS and the listener of one reactor.
 type Front<C> = (Arc<C>, Option<Arc<Tls>>, Listener);
-/// HTTP, gRPC and the control address.
-type Fronts = (Option<Front<HttpContext>>, Option<Front<GrpcContext>>, Option<Front<HttpContext>>);
+/// HTTP with the port of OpenAI's form, gRPC and the control address.
+type Fronts = ([Option<Front<HttpContext>>; 2], Option<Front<GrpcContext>>, Option<Front<HttpContext>>);
 
 fn reactor(
     runtime: &Runtime,
-    (http, grpc, control): Fronts,
+    (https, grpc, control): Fronts,
     shared: &Arc<Shared>,
     pulse: Arc<AtomicU64>,
     (connections_max, rate_min): (usize, u64),
@@ -481,7 +501,7 @@ fn reactor(
                 http::run::<UnixStream>,
             ));
         }
-        if let Some(front) = http {
+        for front in https.into_iter().flatten() {
             let info = ListenerInfo { room: room.clone(), kind: HTTP, open: Rc::default(), face: Face::Public };
             accepting.push(listening(
                 front,

@@ -24,9 +24,11 @@ use tensor::Error;
 pub const PREFIX: &[u8] = b"/v1/";
 
 /// The paths below [`PREFIX`] that are served.
-const SERVED: [&str; 8] = [
+const SERVED: [&str; 10] = [
     "/v1/models",
     "/v1/models/{model}",
+    "/v1/models/{model}/load",
+    "/v1/models/{model}/unload",
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
@@ -64,6 +66,12 @@ impl TextError {
             failure.text = TextFailure { kind, ..self.text };
         }
         reply
+    }
+}
+
+impl From<OperationError> for TextError {
+    fn from(cause: OperationError) -> Self {
+        Self { cause, text: TextFailure::default() }
     }
 }
 
@@ -119,6 +127,7 @@ fn as_openai(status: u16, failure: RequestFailure, message: &str) -> (u16, Strin
         (FailureKind::TooLarge, _) => (413, None),
         (FailureKind::TooLong, _) => (400, Some("context_length_exceeded")),
         (FailureKind::UnknownModel, _) => (404, Some("model_not_found")),
+        (FailureKind::Restricted, _) => (401, Some("invalid_auth")),
         (_, 401) => (status, Some("invalid_api_key")),
         (_, 429) => (status, Some("rate_limit_exceeded")),
         _ => (status, None),
@@ -141,7 +150,14 @@ fn as_openai(status: u16, failure: RequestFailure, message: &str) -> (u16, Strin
 /// Errors of bodies are those of pydantic; an unknown model is a 400.
 fn as_triton_does(status: u16, failure: RequestFailure, message: &str) -> (u16, String) {
     let TextFailure { kind, field, .. } = failure.text;
+    let error = |status, code: &str| {
+        let kind = if status == 401 { "authentication_error" } else { "invalid_request_error" };
+        let error = serde_json::json!({ "message": message, "type": kind, "code": code });
+        (status, serde_json::json!({ "error": error }).to_string())
+    };
     let status = match kind {
+        FailureKind::Restricted => return error(401, "invalid_auth"),
+        FailureKind::TooLarge => return error(413, "content_too_large"),
         FailureKind::Form | FailureKind::Empty => {
             let place: &[&str] = &["body", field.unwrap_or_default()];
             let place = place.get(..if field.is_some() { 2 } else { 1 }).unwrap_or_default();
@@ -149,7 +165,6 @@ fn as_triton_does(status: u16, failure: RequestFailure, message: &str) -> (u16, 
             return (422, serde_json::json!({ "detail": detail }).to_string());
         }
         FailureKind::UnknownModel | FailureKind::TooLong => 400,
-        FailureKind::TooLarge => 413,
         FailureKind::Other => status,
     };
     (status, serde_json::json!({ "detail": message }).to_string())

@@ -143,6 +143,7 @@ impl NativeCore {
             Ok(ports) => js::BoundPorts {
                 http_port: ports.http,
                 grpc_port: ports.grpc,
+                openai_port: ports.openai,
                 control_port: ports.control,
                 metrics_port: ports.metrics,
                 failures: Vec::new(),

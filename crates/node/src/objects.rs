@@ -147,6 +147,7 @@ pub struct MetricsAddress {
 pub struct BoundPorts {
     pub http_port: u16,
     pub grpc_port: u16,
+    pub openai_port: u16,
     pub control_port: u16,
     pub metrics_port: u16,
     /// If there are any, nothing is bound.
@@ -156,7 +157,7 @@ pub struct BoundPorts {
 /// A service that cannot be started.
 #[napi(object, object_from_js = false)]
 pub struct BindFailure {
-    #[napi(ts_type = "'control' | 'GRPC' | 'HTTP' | 'Metrics'")]
+    #[napi(ts_type = "'control' | 'GRPC' | 'HTTP' | 'OpenAI' | 'Metrics'")]
     pub service: String,
     #[napi(ts_type = "ErrorCode")]
     pub code: &'static str,

@@ -118,6 +118,8 @@ pub struct ListenOptions {
     pub http: Option<HttpOptions>,
     /// `None` = off.
     pub grpc: Option<GrpcOptions>,
+    /// `--openai-port`: a second HTTP listener, where clients of Triton's OpenAI front end look; `None` = off.
+    pub openai: Option<HttpOptions>,
     /// Listener for operations that manage the server; `None` = the other two answer them.
     pub control: Option<ControlOptions>,
     /// Mode of the files of Unix sockets, up to 0o777; 0 = 660.

@@ -11,7 +11,11 @@ import { modelSchemas } from './model.js'
 import { object, ref, SCHEMAS, type Json, type Schema } from './schemas.js'
 import { securityOf, securityOfAll, securitySchemes, type Guards } from './security.js'
 import { TAGS } from './tags.js'
+import { CHAT_SCHEMAS } from './generated/chat.js'
 import { TEXT_SCHEMAS } from './generated/text.js'
+
+/** Schemas of endpoints whose errors have OpenAI's form. */
+const OF_TEXTS: Schema = { ...TEXT_SCHEMAS, ...CHAT_SCHEMAS }
 
 /** Schemas of path parameters. */
 const PLACES: Readonly<Record<string, Schema>> = {
@@ -93,10 +97,10 @@ function document(
   const tags = new Set(routes.map(({ category }) => tagOf(category)))
   const own = model === null ? {} : modelSchemas(model.of)
   const description = object({ openapi: { type: 'string' } }, ['openapi'])
-  const schemas = { ...SCHEMAS, ...TEXT_SCHEMAS, Description: description, ...own }
+  const schemas = { ...SCHEMAS, ...OF_TEXTS, Description: description, ...own }
   const responses = Object.fromEntries(
     Object.entries(RESPONSES).map(([name, description]) => {
-      const content = json(name in TEXT_SCHEMAS ? name : 'Error')
+      const content = json(name in OF_TEXTS ? name : 'Error')
       return [name, { description, content }]
     }),
   )
@@ -205,7 +209,7 @@ function operation(
     content: { ...json(schema), ...binary, ...(/^(?:Infer|Generate)Request$/.test(schema) ? FILES : {}) },
   })
   const failed = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
-  const isOfText = response !== undefined && response in TEXT_SCHEMAS
+  const isOfText = response !== undefined && response in OF_TEXTS
   const ofText = id.startsWith('tei') ? 'TeiError' : 'TextError'
   const isOfHealth = response === 'Live' || response === 'Ready'
   // Cross-origin requests that change something are forbidden.

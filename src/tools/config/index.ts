@@ -74,7 +74,9 @@ function rowsOf({ options, given }: Parsed): Row[] {
 
 /** Masks secrets: client keys, passwords, and keys in settings of any backend. */
 function masked(flag: Flag, text: string): string {
-  const secret = flag.isSecret === true ? /^([^=]*=).*$/s : /((?:password|passwd|secret|token|key)=).*$/is
+  const words = flag.kind === 'string' && flag.words !== undefined
+  const all = words ? /^(\S+ \S+ ).*$/s : /^([^=]*=).*$/s
+  const secret = flag.isSecret === true ? all : /((?:password|passwd|secret|token|key)=).*$/is
   return text.replace(secret, `$1${MASK}`).replaceAll(/(\w:\/\/)[^/@\s]*@/g, `$1${MASK}@`)
 }
 

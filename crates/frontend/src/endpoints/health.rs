@@ -75,6 +75,22 @@ impl Endpoint for ServerReady {
     }
 }
 
+/// `/health/ready` of Triton's OpenAI front end.
+pub struct OpenAiReady;
+
+impl Endpoint for OpenAiReady {
+    fn facts(&self) -> &'static Facts {
+        const { &Facts { name: "server_ready", text: Some(ErrorForm::OpenAi), ..FACTS } }
+    }
+
+    fn http<'a>(&'a self, exchange: &'a HttpExchange<'a>, _body: RequestBody) -> HttpAnswer<'a> {
+        once(exchange.context.engine.readiness(), |ready| match ready {
+            true => Reply::empty(PLAIN),
+            false => Reply::text_error(400, JSON, "Attached inference engine is not ready for inference requests."),
+        })
+    }
+}
+
 /// `grpc.health.v1.Health/Check`: readiness of the server.
 pub struct HealthCheck;
 

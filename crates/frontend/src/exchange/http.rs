@@ -3,7 +3,7 @@
 use super::endpoint::{BodyPlace, FindRoute, HttpAnswer, HttpExchange, Route};
 use super::grpc::read_question;
 use super::{Exchange, ExchangePhase};
-use crate::failure::ErrorForm;
+use crate::failure::{ErrorForm, FailureKind};
 use crate::gate::Grant;
 use crate::gate_error::GateError;
 use crate::grpc::status::code;
@@ -112,7 +112,7 @@ impl<'a> HttpExchange<'a> {
             .map(|ask| context.gate.admit(client, &ask, |name, at| head.headers.all(name).nth(at)));
         let grant = match admitted.transpose() {
             Ok(grant) => grant.unwrap_or_default(),
-            Err(refusal) => return (Grant::default(), Err(Box::new(Reply::refused(&refusal)))),
+            Err(refusal) => return (Grant::default(), Err(Box::new(self.refused(&refusal)))),
         };
         if !route.is_allowed {
             return (grant, Err(Box::new(Reply::text_error(405, JSON, "Method Not Allowed"))));
@@ -121,6 +121,21 @@ impl<'a> HttpExchange<'a> {
             Ok(()) => (grant, Ok(route.endpoint.body_bytes_max(self))),
             Err(refusal) => (Grant::default(), Err(Box::new(Reply::refused(&refusal)))),
         }
+    }
+
+    /// The reply to a caller without permission; on the port of OpenAI's form in the words of Triton's front end.
+    #[cold]
+    fn refused(&self, refusal: &GateError) -> Reply {
+        let GateError::Restricted { header, .. } = refusal else { return Reply::refused(refusal) };
+        if !self.context.is_openai {
+            return Reply::refused(refusal);
+        }
+        let text = format!("This API is restricted, expecting header '{header}' with valid value");
+        let mut reply = Reply::text_error(401, JSON, &text);
+        if let Some(failure) = &mut reply.failure {
+            failure.text.kind = FailureKind::Restricted;
+        }
+        reply
     }
 
     /// No route has this path. The reply to a gRPC call names the port for such calls.

@@ -27,6 +27,11 @@ pub struct HttpContext {
     pub limits: Limits,
     /// Errors of text endpoints have the statuses and the form of Triton's OpenAI front end.
     pub openai_errors_as_triton: bool,
+    /// Whether this is the listener of `--openai-port`, which answers `/metrics` and has Triton's text for a header
+    /// that is missing.
+    pub is_openai: bool,
+    /// Loads and unloads over the paths of OpenAI's form, one at a time as in Triton.
+    pub managing: tokio::sync::Mutex<()>,
 }
 
 impl HttpContext {
@@ -58,6 +63,8 @@ impl HttpContext {
             grpc: None,
             limits,
             openai_errors_as_triton,
+            is_openai: false,
+            managing: tokio::sync::Mutex::default(),
         })
     }
 }

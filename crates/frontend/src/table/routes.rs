@@ -100,7 +100,7 @@ impl RouteRow {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [RouteRow; 64] = [
+pub static ROWS: [RouteRow; 68] = [
     post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -166,6 +166,13 @@ pub static ROWS: [RouteRow; 64] = [
     get("/v1/models/{model}", &text_models::ONE)
         .doc("textModel", "A model that text endpoints can use, or an alias of one.")
         .answers("ModelItem"),
+    post("/v1/models/{model}/load", &text_models::LOAD)
+        .doc("textModelLoad", "Load a model that does not serve, as Triton's OpenAI front end does.")
+        .answers("ModelItem"),
+    post("/v1/models/{model}/unload", &text_models::UNLOAD)
+        .doc("textModelUnload", "Unload a model, as Triton's OpenAI front end does."),
+    get("/metrics", &text_models::METRICS),
+    get("/health/ready", &health::OpenAiReady),
     post("/embed", &tei::EMBED)
         .doc("teiEmbed", "Embed texts, in TEI's form.")
         .takes("InputsRequest")

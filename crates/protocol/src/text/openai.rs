@@ -145,6 +145,14 @@ pub struct ModelItem<'a> {
     pub root: Option<&'a str>,
 }
 
+/// Answer of `POST /v1/models/{model}/unload`.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Unloaded<'a> {
+    pub status: &'static str,
+    pub model: &'a str,
+}
+
 /// Body of `POST /classify`.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
