@@ -8,6 +8,12 @@ const baseURL = `${process.env.NEREID_CHAT_URL}/v1`
 const provider = createOpenAICompatible({ name: 'nereid', baseURL, includeUsage: true })
 const exact = { temperature: 0, seed: 1, maxOutputTokens: 12, maxRetries: 0 }
 
+async function all(stream) {
+  const items = []
+  for await (const item of stream) items.push(item)
+  return items
+}
+
 describe.each(['python_words', 'typescript_words', 'vllm_words'])('%s', (name) => {
   const model = provider(name)
 
@@ -16,7 +22,7 @@ describe.each(['python_words', 'typescript_words', 'vllm_words'])('%s', (name) =
     expect(whole.text.trim().split(' ')).toHaveLength(12)
     expect(whole.usage.outputTokens).toBe(12)
     const stream = streamText({ model, prompt: 'Say hello', ...exact })
-    const pieces = await Array.fromAsync(stream.textStream)
+    const pieces = await all(stream.textStream)
     expect(pieces.join('')).toBe(whole.text)
     expect(pieces).toHaveLength(12)
     expect((await stream.usage).outputTokens).toBe(12)

@@ -20,6 +20,12 @@ const tools = [
   },
 ]
 
+async function all(stream) {
+  const items = []
+  for await (const item of stream) items.push(item)
+  return items
+}
+
 describe.each(['python_words', 'typescript_words', 'vllm_words'])('%s', (model) => {
   test('a chat is answered whole and in pieces with the same text and usage', async () => {
     const whole = await client.chat.completions.create({ model, messages: hello, ...exact })
@@ -28,7 +34,7 @@ describe.each(['python_words', 'typescript_words', 'vllm_words'])('%s', (model) 
     expect(whole.usage?.completion_tokens).toBe(12)
     const options = { stream: true, stream_options: { include_usage: true } }
     const stream = await client.chat.completions.create({ model, messages: hello, ...exact, ...options })
-    const chunks = await Array.fromAsync(stream)
+    const chunks = await all(stream)
     const last = chunks.pop()
     expect(chunks.map(({ choices: [{ delta }] }) => delta.content ?? '').join('')).toBe(message.content)
     expect(chunks.at(-1).choices[0].finish_reason).toBe(finish_reason)
