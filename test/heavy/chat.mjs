@@ -17,6 +17,7 @@ import { freePorts } from '../../scripts/lib/ports.mjs'
 import { capture, show } from '../../scripts/lib/run.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { must } from './lib/checks.mjs'
+import { without } from './text.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'chat')
 const OWN = join(ROOT, 'test', 'heavy', 'chat')
@@ -43,7 +44,7 @@ const TRITON_PACKAGES = [
 const NODE_PACKAGES = ['openai@6.49.0', 'ai@6.0.326', '@ai-sdk/openai-compatible@2.0.92', 'zod@4.6.7']
 const say = (line) => process.stdout.write(`${line}\n`)
 
-async function pytest(checks, python, name, places, { cwd, env }) {
+async function pytest(checks, python, name, places, { cwd, env, known = [] }) {
   const report = join(HERE, `${name}.xml`)
   const quiet = ['-q', '--tb=short', '-p', 'no:cacheprovider', '--timeout=300']
   const args = ['-m', 'pytest', '-c', '/dev/null', `--rootdir=${cwd}`, ...quiet, '-o', 'asyncio_mode=auto']
@@ -51,7 +52,7 @@ async function pytest(checks, python, name, places, { cwd, env }) {
     cwd,
     env: { ...process.env, ...env },
   })
-  checks.add(name, junitCounts(code, report))
+  checks.add(name, without(known, junitCounts(code, report)))
   return readFileSync(report, 'utf8')
 }
 
@@ -88,6 +89,11 @@ const SKIPPED = {
     'test_top_logprobs_requires_logprobs',
   ],
 }
+/** Tests of Triton's that fail, each with its reason; the success of one of these counts as a failure. */
+const KNOWN = [
+  // Names such as `../etc` are rejected as names, before a path is made of them.
+  /test_explicit_mode_load_invalid_model_name_error$/,
+]
 const reasonOf = (test) => Object.keys(SKIPPED).find((reason) => SKIPPED[reason].includes(test))
 
 /** Names of the tests without their cases that a report of pytest calls skipped. */
@@ -117,7 +123,7 @@ function assembled(tests) {
 
 /** Runs of Triton's tests, without those of embeddings, which are in the suite `text`. */
 const RUNS = [
-  { backend: 'vllm', parser: 'llama3', places: ['tests'] },
+  { backend: 'vllm', parser: 'llama3', places: ['tests'], known: KNOWN },
   {
     backend: 'tensorrtllm',
     parser: 'llama3',
@@ -138,14 +144,14 @@ async function tritonSuite(checks, absent) {
   const command = [
     process.execPath,
     join(ROOT, 'dist', 'cli', 'main.js'),
-    ...['http', 'grpc', 'metrics', 'openai'].map((name) => `--${name}-address=127.0.0.1`),
+    ...['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`),
     `--backend-directory=${join(OWN, 'triton', 'backends')}`,
     `--backend-config=python,python-executable=${python}`,
     '--openai-errors=triton',
     '--exit-grace-secs=0',
   ]
   const unseen = new Set(Object.values(SKIPPED).flat())
-  for (const { backend, parser, places } of RUNS) {
+  for (const { backend, parser, places, known } of RUNS) {
     const name = `triton-${backend}-${parser}`
     const paths = [join(OWN, 'triton', 'stand_ins'), ...(backend === 'vllm' ? [join(OWN, 'triton', 'vllm')] : [])]
     const report = await pytest(
@@ -155,6 +161,7 @@ async function tritonSuite(checks, absent) {
       places.map((place) => (place === 'tests' ? place : `tests/test_${place}.py`)),
       {
         cwd,
+        known,
         env: {
           NEREID_CHAT_COMMAND: command.join(' '),
           NEREID_CHAT_LIBRARY: join(OWN, 'lib'),

@@ -13,6 +13,8 @@ import requests
 #: How the server is started: the program and the flags that every test needs.
 COMMAND = shlex.split(os.environ["NEREID_CHAT_COMMAND"])
 START_SECONDS = 60
+#: Modules that stand in for Triton's are for the tests alone, and the server warns of variables that it does not know.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("NEREID_CHAT_")} | {"PYTHONPATH": os.environ["NEREID_CHAT_LIBRARY"]}
 #: Names of tokenizers on Hugging Face, which the tests use for their templates: folders of ours.
 TOKENIZERS = {"gpt2": "no_template"}
 #: Flags of Triton's front end that this server does not need: it always has the ports of KServe, and takes the form of requests from a model's tensors.
@@ -51,8 +53,7 @@ class OpenAIServer:
         others = [f"--{name}-port={free_port()}" for name in ("http", "grpc", "metrics")]
         self.proc = subprocess.Popen(
             [*COMMAND, *others, f"--openai-port={self.port}", *flags_of(cli_args)],
-            # Modules that stand in for Triton's are for the tests alone.
-            env={**os.environ, "PYTHONPATH": os.environ["NEREID_CHAT_LIBRARY"], **(env_dict or {})},
+            env={**ENVIRONMENT, **(env_dict or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
