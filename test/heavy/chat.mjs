@@ -26,7 +26,7 @@ const PACKAGES = [
   'openai==3.57.0',
   'langchain-openai==1.7.4',
   'litellm==1.110.2',
-  'numpy==2.4.1',
+  'numpy==2.4.6',
   'pytest==9.2.0',
   'pytest-asyncio==1.5.0',
   'pytest-timeout==2.4.0',
@@ -34,7 +34,7 @@ const PACKAGES = [
 /** Pins of Triton's requirements: later versions of openai leave its texts out of their errors. */
 const TRITON_PACKAGES = [
   'httpx==0.27.2',
-  'numpy==2.4.1',
+  'numpy==2.4.6',
   'openai==1.107.3',
   'pytest==8.1.1',
   'pytest-asyncio==0.23.8',
@@ -291,7 +291,7 @@ const SECONDS = 5
 /** Triton's front end as its requirements pin it, and what else it imports. */
 const FRONT_END_PACKAGES = [
   'fastapi==0.121.2',
-  'numpy==2.4.1',
+  'numpy==2.4.6',
   'openai==1.107.3',
   'partial-json-parser==0.2.1.1.post7',
   'starlette==0.49.3',
