@@ -310,7 +310,7 @@ export const FLAGS = [
   { name: 'tokenizer', kind: 'string', value: 'folder', default: '', group: 'Chat', state: 'active',
     to: 'chat.tokenizer',
     meaning: "Folder with the tokenizer and the chat template of all models, or a model's name in the cache of " +
-      'Hugging Face. Without it, each model has its own: the folder that nereid.chat.tokenizer names, the files beside ' +
+      'Hugging Face. Without it, each model has its own: the folder that nereid.chat.tokenizer names, files of ' +
       'the model, or the folder that model.json of backend vllm names. Nothing is downloaded.' },
   { name: 'chat-template', kind: 'string', value: 'path', default: '', group: 'Chat', state: 'active',
     to: 'chat.template',
