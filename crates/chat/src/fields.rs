@@ -57,13 +57,20 @@ pub struct Field {
     pub meaning: &'static str,
 }
 
-const fn field(name: &'static str, on: On, kind: Kind, used: Use, in_triton: bool, meaning: &'static str) -> Field {
+pub(crate) const fn field(
+    name: &'static str,
+    on: On,
+    kind: Kind,
+    used: Use,
+    in_triton: bool,
+    meaning: &'static str,
+) -> Field {
     Field { name, on, kind, used, in_triton, meaning }
 }
 
-const COUNT: Kind = Kind::Integer(0, i32::MAX as i64);
+pub(crate) const COUNT: Kind = Kind::Integer(0, i32::MAX as i64);
 const ANY_NUMBER: Kind = Kind::Number(f64::MIN, f64::MAX);
-const ANY_INTEGER: Kind = Kind::Integer(i64::MIN, i64::MAX);
+pub(crate) const ANY_INTEGER: Kind = Kind::Integer(i64::MIN, i64::MAX);
 
 /// Most choices of a request.
 pub const CHOICES_MAX: i64 = 128;

@@ -5,6 +5,7 @@ pub mod fields;
 mod logprobs;
 pub mod places;
 pub mod request;
+pub mod responses;
 pub mod speech;
 mod stops;
 pub mod template;
