@@ -29,7 +29,8 @@ export const ALIASES = {
     'huggingface, hugging face, transformers, sentence-transformers, sentence transformers, ' +
     'embeddings, embedding, rerank, reranker, tokenizer, tei, minilm, bert, openai embeddings',
   'trees.html': 'xgboost, lightgbm, random forest, fil, scikit-learn, sklearn, gradient boosting',
-  'vllm.html': 'llm, llama, chat completions, generate, streaming tokens, tensorrt-llm, openai, large language model',
+  'chat.html': 'chat completions, openai, chat template, tool calls, function calling, litellm, langchain, ai sdk',
+  'vllm.html': 'llm, llama, generate, streaming tokens, tensorrt-llm, large language model',
   'pytorch.html': 'torchscript, torch, torch.compile, libtorch',
   'openvino.html': 'openvino, intel',
   'tensorflow.html': 'keras, savedmodel',

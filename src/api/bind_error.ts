@@ -31,7 +31,8 @@ export class BindError extends ServerError {
 
 function adviceOn(service: BindFailure['service'], { http, openai, grpc, metrics, control }: Addresses): string {
   const name = { HTTP: 'http', OpenAI: 'openai', GRPC: 'grpc', Metrics: 'metrics', control: 'control' }[service]
-  const { address = '', port = 0 } = { HTTP: http, OpenAI: openai, GRPC: grpc, Metrics: metrics, control }[service] ?? {}
+  const { address = '', port = 0 } =
+    { HTTP: http, OpenAI: openai, GRPC: grpc, Metrics: metrics, control }[service] ?? {}
   const isFile = isUnix(address)
   const ofService = isFile ? `--${name}-address ${address}` : `--${name}-port ${port}`
   const flag = service === 'control' ? `--control-address ${isFile ? address : `${address}:${port}`}` : ofService

@@ -330,7 +330,13 @@ export async function startServer(
     deviceFailure,
     unusable,
     metrics,
-    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, openai: null, grpc: settings.embeddedGrpc, control: null },
+    embedded: {
+      ...listenOptions(settings),
+      http: settings.embeddedHttp,
+      openai: null,
+      grpc: settings.embeddedGrpc,
+      control: null,
+    },
     listen,
     reread: () => [...core.reread(), ...(issuerKeys === null ? [] : [issuerKeys.refresh()])],
     async stop(timeoutMs, { graceMs = 0, leaving = () => {}, progress = () => {} } = {}) {

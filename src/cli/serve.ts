@@ -252,7 +252,9 @@ function failToListen(logger: Logger, { settings }: Resolved, lines: readonly st
 }
 
 function portsText({ http, openai, grpc, control, metrics }: Ports): string {
-  const open = Object.entries({ HTTP: http, OpenAI: openai, gRPC: grpc, control, metrics }).filter(([, port]) => port !== 0)
+  const open = Object.entries({ HTTP: http, OpenAI: openai, gRPC: grpc, control, metrics }).filter(
+    ([, port]) => port !== 0,
+  )
   return open.map(([name, port]) => `${name} ${port}`).join(', ')
 }
 

@@ -204,7 +204,10 @@ function openaiOptions(options: Options): HttpOptions | null {
   const restrictions = readOpenaiRestrictions(flag, options.openaiRestrictedApi)
   if (options.openaiPort === null) {
     if (restrictions.length === 0) return null
-    throw badOption(flag, `--${flag} restricts --openai-port, which is off; --http-restricted-api restricts --http-port`)
+    throw badOption(
+      flag,
+      `--${flag} restricts --openai-port, which is off; --http-restricted-api restricts --http-port`,
+    )
   }
   const http = httpOptions(options)
   const address = isUnix(http.address) ? '0.0.0.0' : http.address

@@ -10,6 +10,8 @@ import { nearest } from './suggest.js'
 
 /** Parameter that gives a model of any backend the endpoints of a role. */
 export const ROLE_PARAMETER = 'nereid.text'
+/** Parameter that names the tensors of a model that chats. */
+const CHAT_PARAMETER = 'nereid.chat'
 /** Parameter with other names of a text model: `NAME [tokens=TOKENIZER]; …`. */
 export const ALIAS_PARAMETER = 'nereid.alias'
 
@@ -70,8 +72,15 @@ export function aliasesOf(config: ModelConfig): TextAlias[] {
 }
 
 /** True if the endpoints of text models serve it. */
-export const isTextModel = ({ backend, parameters }: ModelConfig): boolean =>
-  backendRow(backend)?.isText === true || Object.hasOwn(parameters, ROLE_PARAMETER)
+const isTextModel = (config: ModelConfig): boolean =>
+  backendRow(config.backend)?.isText === true || Object.hasOwn(config.parameters, ROLE_PARAMETER) || chats(config)
+
+/** True if chats and completions are served by it. The core decides; its tensors may be known after it was loaded. */
+const chats = ({ backend, parameters, input, output }: ModelConfig): boolean =>
+  backend === 'vllm' ||
+  Object.hasOwn(parameters, CHAT_PARAMETER) ||
+  ((input.length === 0 || input.some(({ name }) => name === 'text_input')) &&
+    (output.length === 0 || output.some(({ name }) => name === 'text_output')))
 
 /** @throws {ConfigError} INVALID_ARG for a role or an alias that no endpoint could serve */
 export function validateText(config: ModelConfig): void {
@@ -81,8 +90,8 @@ export function validateText(config: ModelConfig): void {
     throw invalid(`parameter '${ROLE_PARAMETER}' ${where} is '${quoted(role)}', and may be ${ROLES.join(', ')}`)
   if (aliasesOf(config).length > 0 && !isTextModel(config)) {
     throw invalid(
-      `parameter '${ALIAS_PARAMETER}' ${where} is only for text models: backend "text", or any backend with the ` +
-        `parameter '${ROLE_PARAMETER}' (${ROLES.join(', ')})`,
+      `parameter '${ALIAS_PARAMETER}' ${where} is only for text models: backend "text", any backend with the ` +
+        `parameter '${ROLE_PARAMETER}' (${ROLES.join(', ')}), or a model that chats (text_input, text_output)`,
     )
   }
 }

@@ -6,6 +6,7 @@
  * | `main` | everything a healthy server does |
  * | `small` | two small models: start-up time |
  * | `text` | text models of all roles |
+ * | `chat` | models that chat |
  * | `broken` | one good model among some that cannot be loaded |
  */
 import { join } from 'node:path'
@@ -13,6 +14,7 @@ import { fileURLToPath } from 'node:url'
 import { addSub, addSubStrings, arithmetic, classifier, identity, variable } from '../../scripts/models/graphs.mjs'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
+import { writeChat } from './chat.mjs'
 import { writeText } from './text.mjs'
 
 /** Types that ONNX Runtime can pass through a graph; BF16 goes through the identity backend instead. */
@@ -288,6 +290,7 @@ export function writeTestRepositories(directory) {
   writeMain(join(directory, 'main'))
   writeSmall(join(directory, 'small'))
   writeText(join(directory, 'text'))
+  writeChat(join(directory, 'chat'))
   writeBroken(join(directory, 'broken'))
 }
 

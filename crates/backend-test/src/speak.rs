@@ -32,6 +32,7 @@ fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model
     let has = |name: &str, datatype| inputs.iter().any(|input| input.name == name && input.is(datatype));
     let is_text = outputs.iter().all(|output| output.name == "text_output" && output.is(DataType::Bytes));
     let limit = signature.inputs.iter().position(|input| *input.name == *"max_tokens");
+    let limit = limit.and_then(|at| u16::try_from(at).ok());
     if !has("text_input", DataType::Bytes) || outputs.len() != 1 || !is_text {
         return Err(Error::invalid(
             "speak backend expects the input text_input and the output text_output, both TYPE_STRING",
@@ -40,8 +41,8 @@ fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model
     if limit.is_some() && !has("max_tokens", DataType::Int32) {
         return Err(Error::invalid("speak backend expects max_tokens to be TYPE_INT32"));
     }
-    let interval = config.parameters.get("interval_ms").map_or("20", |parameter| &parameter.string_value);
-    let interval = interval.parse().ok().filter(|ms| *ms <= INTERVAL_MS_MAX).ok_or_else(|| {
+    let interval = config.parameters.get("interval_ms").map_or("20", |parameter| parameter.string_value.as_str());
+    let interval: u64 = interval.parse().ok().filter(|ms| *ms <= INTERVAL_MS_MAX).ok_or_else(|| {
         Error::invalid(format!("interval_ms is '{interval}': expected a number from 0 to {INTERVAL_MS_MAX}"))
     })?;
     Ok(Arc::new(Speak { signature, limit, interval_ns: interval * 1_000_000 }))
@@ -50,7 +51,7 @@ fn load(config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model
 struct Speak {
     signature: Arc<Signature>,
     /// Index of `max_tokens`.
-    limit: Option<usize>,
+    limit: Option<u16>,
     interval_ns: u64,
 }
 

@@ -503,7 +503,7 @@ fn message(at: usize, raw: &RawValue) -> Result<Value, FormError> {
         }
         made.push(("content".to_owned(), Value::from(())));
     }
-    Ok(made.into_iter().collect())
+    Ok(Value::from_pairs(made))
 }
 
 fn parsed(at: usize, value: &RawValue) -> Result<Value, FormError> {
@@ -565,7 +565,7 @@ fn calls(at: usize, value: &RawValue) -> Result<Value, FormError> {
             let value = if name == "function" { function(at, value)? } else { parsed(at, value)? };
             made.push((name.into_owned(), value));
         }
-        Ok(made.into_iter().collect())
+        Ok(Value::from_pairs(made))
     };
     all.into_iter().map(call).collect::<Result<Vec<Value>, _>>().map(Value::from)
 }
@@ -586,5 +586,5 @@ fn function(at: usize, value: &RawValue) -> Result<Value, FormError> {
         };
         made.push((name.to_string(), value));
     }
-    Ok(made.into_iter().collect())
+    Ok(Value::from_pairs(made))
 }

@@ -243,9 +243,9 @@ impl Speech {
         }
         let text = choice.whole_characters(&said.text, is_last);
         let (text, is_stopped) = choice.stops.push(&text, is_last);
-        let is_last = is_last || is_stopped;
+        let (is_final, is_last) = (is_last, is_last || is_stopped);
         self.speak(at, text, steps, is_last, out)?;
-        Ok(if is_stopped { Next::Over } else { Next::GoesOn })
+        Ok(if self.is_choice_over(at) && !is_final { Next::Over } else { Next::GoesOn })
     }
 
     /// The model's last response of a choice had no content.
@@ -279,7 +279,14 @@ impl Speech {
             None => vec![Piece::Content(text)],
             Some(stream) => stream.push(&text),
         };
-        if let Some(stream) = choice.reader.as_mut().filter(|_| is_last) {
+        // A call that is too long ends the choice, as in Triton, where it is streamed.
+        let is_exceeded = self.streams && choice.reader.as_ref().is_some_and(ToolStream::is_exceeded);
+        if is_exceeded {
+            choice.reason = Some(Reason::Length);
+            pieces.clear();
+        }
+        let is_last = is_last || is_exceeded;
+        if let Some(stream) = choice.reader.as_mut().filter(|_| is_last && !is_exceeded) {
             pieces.extend(stream.end());
         }
         pieces.retain(|piece| match piece {
@@ -293,7 +300,7 @@ impl Speech {
             choice.is_over = true;
             // A response that is cut within a call is incomplete.
             let keeps_reason = self.facts.forced.is_some() || self.responses.is_some();
-            choice.reason = Some(choice.reason(self.facts.max_tokens, keeps_reason));
+            choice.reason = Some(choice.reason(self.facts.max_tokens, keeps_reason, is_exceeded));
         }
         if let Some(printer) = &mut self.responses {
             if is_first {
@@ -535,8 +542,8 @@ impl Choice {
         Ok(())
     }
 
-    fn reason(&self, max_tokens: Option<i64>, is_forced: bool) -> Reason {
-        if !self.calls.is_empty() && !is_forced {
+    fn reason(&self, max_tokens: Option<i64>, is_forced: bool, is_exceeded: bool) -> Reason {
+        if !self.calls.is_empty() && !is_forced && !is_exceeded {
             return Reason::ToolCalls;
         }
         let is_full = |tokens: u64| max_tokens.is_some_and(|most| most > 0 && tokens >= most as u64);

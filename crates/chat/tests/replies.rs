@@ -5,6 +5,7 @@ use chat::fields::On;
 use chat::places::{Asked, Places, Said};
 use chat::request::Request;
 use chat::speech::{Facts, Next, Speech};
+use chat::template::Conversation;
 use chat::tools::ToolParser;
 use protocol::{InputSpec, InputTensor, OutputSpec, Signature};
 use serde_json::{Value, json};
@@ -210,6 +211,20 @@ fn a_stream_begins_with_the_role_and_ends_once() {
     assert!(out.ends_with(b"data: [DONE]\n\n"));
     let usage = json!({ "prompt_tokens": 3, "total_tokens": 6, "completion_tokens": 3 });
     assert_eq!((&chunks(&out)[0]["usage"], &chunks(&out)[0]["choices"]), (&usage, &json!([])));
+}
+
+#[test]
+fn templates_see_messages_in_the_order_of_their_members() {
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{\"z\": 1, \"a\": 12345678901234567890}" } });
+    let messages = json!([
+        { "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] },
+        { "role": "assistant", "content": null, "tool_calls": [call] },
+    ]);
+    let request = read(On::Chat, &json!({ "messages": messages })).unwrap();
+    let source = "{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}";
+    let template = chat::template::Template::compile(source).unwrap();
+    let conversation = Conversation { messages: request.messages, ..Conversation::default() };
+    assert_eq!(template.render(&conversation).unwrap(), "a\nb|{\"z\": 1, \"a\": 12345678901234567890}");
 }
 
 #[test]

@@ -206,7 +206,7 @@ export declare function awaitPreload(): void
 
 /** A service that cannot be started. */
 export interface BindFailure {
-  service: 'control' | 'GRPC' | 'HTTP' | 'Metrics'
+  service: 'control' | 'GRPC' | 'HTTP' | 'OpenAI' | 'Metrics'
   code: ErrorCode
   /** `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
   message: string
@@ -216,6 +216,7 @@ export interface BindFailure {
 export interface BoundPorts {
   httpPort: number
   grpcPort: number
+  openaiPort: number
   controlPort: number
   metricsPort: number
   /** If there are any, nothing is bound. */
@@ -959,6 +960,35 @@ count: number,
 device: number | null, };
 
 /**
+ * Options of chat and completions.
+ */
+export type ChatOptions = {
+/**
+ * `--tokenizer`: a folder, or a model in the cache of Hugging Face; empty = that of each model.
+ */
+tokenizer: string,
+/**
+ * `--chat-template`: a file; empty = that of the tokenizer.
+ */
+template: string,
+/**
+ * `--tool-call-parser`; empty = none.
+ */
+toolParser: string,
+/**
+ * `--max-tool-call-parse-bytes`.
+ */
+callBytesMax: number,
+/**
+ * `--default-max-tokens`.
+ */
+maxTokensDefault: number,
+/**
+ * `--lora-separator`; empty = none.
+ */
+loraSeparator: string, };
+
+/**
  * The listener of `--control-address`.
  */
 export type ControlOptions = {
@@ -1111,7 +1141,11 @@ hangWarningSecs: number,
 /**
  * `--text-alias`: names by which clients of text endpoints know models.
  */
-textAliases: Array<TextAliasOption>, };
+textAliases: Array<TextAliasOption>,
+/**
+ * Chat and completions.
+ */
+chat: ChatOptions, };
 
 /**
  * Settings of the operator for all front ends.
@@ -1373,6 +1407,10 @@ http: HttpOptions | null,
  * null = off.
  */
 grpc: GrpcOptions | null,
+/**
+ * `--openai-port`: a second HTTP listener, where clients of Triton's OpenAI front end look; null = off.
+ */
+openai: HttpOptions | null,
 /**
  * Listener for operations that manage the server; null = the other two answer them.
  */

@@ -1,0 +1,209 @@
+/** Chat and completions, over models that echo or speak without a language model. */
+import { request as httpRequest } from 'node:http'
+import { setTimeout as pause } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { freePorts } from '../../scripts/lib/ports.mjs'
+import { TestServer, repositories } from './harness.js'
+
+const models = repositories()
+let server: TestServer
+let triton: TestServer
+let openaiPort = 0
+
+beforeAll(async () => {
+  openaiPort = (await freePorts(1))[0] ?? 0
+  const triton9000 = ['--openai-errors=triton', `--openai-port=${openaiPort}`, '--tool-call-parser=llama3']
+  const restricted = ['--openai-restricted-api', 'metrics,model-repository', 'X-Key', 'secret word']
+  server = await TestServer.start(models.path('chat'), ['--default-max-tokens=5'])
+  triton = await TestServer.start(models.path('chat'), [...triton9000, ...restricted])
+})
+afterAll(async () => {
+  await Promise.all([server?.stop(), triton?.stop()])
+  models.remove()
+})
+
+// oxlint-disable-next-line typescript/no-explicit-any
+type Json = any
+type Answer = { status: number; headers: Headers; body: Json }
+
+async function post(path: string, body: object, to = server): Promise<Answer> {
+  const response = await fetch(`http://127.0.0.1:${to.httpPort}${path}`, { method: 'POST', body: JSON.stringify(body) })
+  return { status: response.status, headers: response.headers, body: await response.json() }
+}
+
+const user = (content: Json): Json[] => [{ role: 'user', content }]
+const chat = (model: string, content: Json, more: object = {}, to = server): Promise<Answer> =>
+  post('/v1/chat/completions', { model, messages: user(content), ...more }, to)
+
+/** The chunks of a stream, whose last event is `[DONE]`. */
+async function stream(path: string, body: object): Promise<Json[]> {
+  const response = await fetch(`http://127.0.0.1:${server.httpPort}${path}`, {
+    method: 'POST',
+    body: JSON.stringify({ ...body, stream: true }),
+  })
+  expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8'])
+  const events = (await response.text()).split('\n\n')
+  expect(events.splice(-2)).toEqual(['data: [DONE]', ''])
+  return events.map((event) => JSON.parse(event.replace(/^data: /, '')))
+}
+
+describe('templates', () => {
+  test('a conversation is rendered as the template of the model says', async () => {
+    const messages = [
+      { role: 'developer', content: 'Be short' },
+      {
+        role: 'user',
+        content: [
+          { type: 'text', text: 'é' },
+          { type: 'text', text: '"2"' },
+        ],
+      },
+      { role: 'assistant', content: null },
+    ]
+    const { status, body } = await post('/v1/chat/completions', {
+      model: 'echo',
+      messages,
+      tools: [{ type: 'function', function: { name: 'f' } }],
+      tool_choice: 'none',
+      chat_template_kwargs: { suffix: '!' },
+    })
+    expect(status, JSON.stringify(body)).toBe(200)
+    const turns = ['system\nBe short', 'user\né\n"2"', 'assistant\nNone'].map(
+      (turn) => `<|im_start|>${turn}<|im_end|>\n`,
+    )
+    const [choice] = body.choices
+    expect(choice.message).toEqual({ role: 'assistant', content: `<s>[f]${turns.join('')}<|im_start|>assistant\n!` })
+    expect([body.object, body.model, choice.index, choice.finish_reason, choice.logprobs, body.usage]).toEqual([
+      'chat.completion',
+      'echo',
+      0,
+      'stop',
+      null,
+      null,
+    ])
+  })
+
+  test('a model without a template, an exception of one, and a template of a client', async () => {
+    const none = await chat('bare', 'a')
+    expect([none.status, none.body.error.message]).toEqual([500, expect.stringContaining('Cannot use chat template')])
+    expect(none.body.error.message).toContain('--chat-template')
+    const completion = await post('/v1/completions', { model: 'bare', prompt: ['a', 'b'], echo: true })
+    expect(completion.body.choices.map((choice: Json) => [choice.index, choice.text])).toEqual([
+      [0, 'aa'],
+      [1, 'bb'],
+    ])
+    const own = await chat('echo', 'a', { chat_template: '{{ 1 }}' })
+    expect([own.status, own.body.error.param]).toEqual([400, 'chat_template'])
+  })
+})
+
+describe('streams', () => {
+  test('words come in chunks, with the role before and the reason after them', async () => {
+    const options = { stream_options: { include_usage: true } }
+    const chunks = await stream('/v1/chat/completions', { model: 'speak', messages: user('a'), ...options })
+    const deltas = chunks.map(({ choices: [choice] }) => [choice.delta, choice.finish_reason])
+    const words = Array.from({ length: 5 }, () => [{ content: ' word' }, null])
+    expect(deltas).toEqual([[{ role: 'assistant', content: '' }, null], ...words, [{}, 'stop']])
+    expect(new Set(chunks.map(({ id, object, usage }) => [id, object, usage].join())).size).toBe(1)
+    const texts = await stream('/v1/completions', { model: 'speak', prompt: 'a', max_tokens: 2, n: 2 })
+    for (const index of [0, 1]) {
+      const own = texts.map(({ choices: [choice] }) => choice).filter((choice) => choice.index === index)
+      expect(own.map((choice) => choice.text).join('')).toBe(' word word')
+      expect(own.map((choice) => choice.finish_reason)).toEqual([null, null, 'stop'])
+    }
+  })
+
+  test('a text of stop ends a choice whose model goes on', async () => {
+    const { body } = await chat('speak', 'a', { max_tokens: 100_000, stop: ['rd wo'] })
+    expect(body.choices[0]).toMatchObject({ message: { content: ' wo' }, finish_reason: 'stop' })
+    const { body: late } = await chat('speak', 'a', { max_tokens: 2, stop: 'rd x' })
+    expect(late.choices[0].message.content).toBe(' word word')
+  })
+
+  test('a client that leaves ends the request of the model', async () => {
+    const cancelled = async (): Promise<number> => {
+      const text = await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
+      const line = /^nv_inference_request_failure\{model="slow",reason="CANCELED",version="1"\} (\d+)/m.exec(text)
+      return Number(line?.[1] ?? 0)
+    }
+    for (const streams of [true, false]) {
+      const before = await cancelled()
+      const body = JSON.stringify({ model: 'slow', messages: user('a'), stream: streams })
+      const leaving = httpRequest({ port: server.httpPort, path: '/v1/chat/completions', method: 'POST' })
+      leaving.on('error', () => {})
+      leaving.end(body)
+      await pause(200)
+      leaving.destroy()
+      await expect.poll(cancelled, { timeout: 5000, interval: 20 }).toBe(before + 1)
+    }
+  })
+})
+
+test('calls of tools have names, ids and arguments', async () => {
+  const call = '<tool_call>{"name": "f", "arguments": {"n": 12345678901234567890}}</tool_call>'
+  const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }]
+  const { body } = await chat('gpt-4o-mini', `Well.${call}`, { tools })
+  const [{ message, finish_reason: reason }] = body.choices
+  expect([message.content, reason, body.model]).toEqual(['Well.', 'tool_calls', 'gpt-4o-mini'])
+  expect(message.tool_calls).toEqual([
+    {
+      id: expect.stringMatching(/^call_\w{16}$/),
+      type: 'function',
+      function: { name: 'f', arguments: '{"n": 12345678901234567890}' },
+    },
+  ])
+  const forced = await chat('say', call, { tools, tool_choice: 'required' })
+  expect([forced.status, forced.body.error.param]).toEqual([400, 'tool_choice'])
+  const none = await chat('echo', 'a', { tools })
+  expect(none.body.error.message).toBe('having tools in the request requires --tool-call-parser to be set')
+})
+
+test('fields without a place are named, those with another type rejected', async () => {
+  const answer = await chat('speak', 'a', { seed: 1, top_k: 2, max_tokens: 1, user: 'u', unknown: 1 })
+  expect([answer.status, answer.headers.get('nereid-ignored')]).toEqual([200, 'seed, top_k'])
+  for (const [more, param] of [
+    [{ temperature: 3 }, 'temperature'],
+    [{ n: 129 }, 'n'],
+    [{ response_format: { type: 'json_object' } }, 'response_format'],
+    [{ messages: [] }, 'messages'],
+  ] as const) {
+    const { status, body } = await chat('speak', 'a', more)
+    expect([status, body.error.param, body.error.type]).toEqual([400, param, 'invalid_request_error'])
+  }
+  const unknown = await chat('nobody', 'a')
+  expect([unknown.status, unknown.body.error.code]).toEqual([404, 'model_not_found'])
+  const unfit = await post('/v1/chat/completions', { messages: user('a') })
+  expect(unfit.body.error.message).toMatch(/name one of bare, echo, say, slow, speak/)
+})
+
+test('with --openai-errors=triton bodies and statuses are those of its front end', async () => {
+  const at = (path: string, init: RequestInit = {}): Promise<Response> =>
+    fetch(`http://127.0.0.1:${openaiPort}${path}`, init)
+  const say = async (body: object): Promise<[number, Json]> => {
+    const response = await at('/v1/chat/completions', { method: 'POST', body: JSON.stringify(body) })
+    return [response.status, ((await response.json()) as Json).detail]
+  }
+  expect(await say({ model: 'nobody', messages: user('a') })).toEqual([400, 'Unknown model: nobody'])
+  expect(await say({ model: 'echo', messages: user('a'), n: 2 })).toEqual([
+    400,
+    'Received n=2, but only single choice (n=1) is currently supported',
+  ])
+  expect((await say({ model: 'echo', messages: user('a'), store: true }))[0]).toBe(422)
+  expect((await say({ model: 'echo', messages: [{}] }))[1][0].msg).toBe('Field required')
+  expect([(await at('/health/ready')).status, (await at('/v1/chat/completions')).status]).toEqual([200, 405])
+  const closed = await at('/metrics')
+  const message = "This API is restricted, expecting header 'X-Key' with valid value"
+  const error = { message, type: 'authentication_error', code: 'invalid_auth' }
+  expect([closed.status, await closed.json()]).toEqual([401, { error }])
+  const headers = { 'x-key': 'secret word' }
+  expect(await (await at('/metrics', { headers })).text()).toContain('nv_cpu_utilization')
+  const list = (await (await at('/v1/models', { headers })).json()) as Json
+  expect(list.data.map(({ id }: Json) => id)).toEqual(['bare', 'echo', 'gpt-4o-mini', 'say', 'slow', 'speak'])
+  const load = await at('/v1/models/echo/load', { method: 'POST', headers })
+  expect([load.status, await load.json()]).toEqual([400, { detail: "Model 'echo' is already loaded" }])
+  const unload = await at('/v1/models/echo/unload', { method: 'POST', headers })
+  const mode = { detail: 'Model load/unload requires --model-control-mode=explicit' }
+  expect([unload.status, await unload.json()]).toEqual([400, mode])
+  const other = await fetch(`http://127.0.0.1:${triton.httpPort}/metrics`)
+  expect(other.status).toBe(404)
+})
