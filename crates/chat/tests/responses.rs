@@ -1,7 +1,7 @@
 //! Bodies of `/v1/responses` to chats, and what a model says to objects and events that OpenAI's client reads.
 //!
 //! With `NEREID_RESPONSES=FILE` the objects and events are written to a file, one JSON value per line, for
-//! `test/python/openai_responses.py`.
+//! `responses/check.py`.
 
 use bytes::Bytes;
 use chat::places::Said;
@@ -73,7 +73,8 @@ fn record(kind: &str, value: &Value) {
     use std::io::Write;
     let Some(path) = std::env::var_os("NEREID_RESPONSES") else { return };
     let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
-    writeln!(file, "{}", json!({ kind: value })).unwrap();
+    // One write each, as tests run at once.
+    file.write_all(format!("{}\n", json!({ kind: value })).as_bytes()).unwrap();
 }
 
 fn streamed(body: &Value, parser: Option<ToolParser>, pieces: &[&str], reason: &'static str) -> Vec<Value> {
