@@ -110,6 +110,14 @@ PICTURE = {file.name: file.read_bytes() for file in sorted(FIXTURES.iterdir())
            if file.suffix in {".jpg", ".png", ".webp", ".gif", ".bmp"} and file.stat().st_size < 2048}
 BOXES = {f"layout{i}": bytes([i, 1, 1, 60, 0, 0, 0, 0, 0, 0, 20, 3, 3]) + struct.pack("<120f", *[(k % 17) / 16 for k in range(120)]) for i in range(8)}
 
+# --- chat_template: the templates of crates/chat/tests, a byte 0xFF, a conversation
+
+RECORDS = Path(__file__).parent.parent / "crates" / "chat" / "tests" / "templates"
+CONVERSATION = json.loads((RECORDS / "expected.json").read_bytes())["conversations"]["tool_call"]
+LANGUAGE = "\n".join(source for source, prompt in json.loads((RECORDS / "language.json").read_bytes())["templates"] if isinstance(prompt, str))
+CHAT_TEMPLATE = {file.stem: file.read_bytes() + b"\xff" + text(CONVERSATION) for file in sorted(RECORDS.glob("*.jinja")) if file.stat().st_size < 2048}
+CHAT_TEMPLATE["language"] = LANGUAGE.encode() + b"\xff" + text({"messages": [], "variables": json.loads((RECORDS / "language.json").read_bytes())["values"]})
+
 # --- json: a datatype, then a document
 
 DATA = {
@@ -585,7 +593,7 @@ CHAT_TOOLS = {
     }.items()
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "files": FILES, "picture": PICTURE, "boxes": BOXES, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT, "chat_tools": CHAT_TOOLS}.items():
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "files": FILES, "picture": PICTURE, "boxes": BOXES, "chat_template": CHAT_TEMPLATE, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT, "chat_tools": CHAT_TOOLS}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -46,7 +46,9 @@ export class LoadReports {
     }
     // Each poll of a directory that cannot be read has the same failure.
     const isSilent = isKnown && this.#mode === 'poll'
-    this.#failed(name, isSilent ? '' : `Poll failed for model directory '${name}': ${reason}`, reason)
+    const isAbsent = asServerError(error).code === 'NOT_FOUND'
+    const failed = isAbsent ? `failed to poll model '${name}'` : `Poll failed for model directory '${name}'`
+    this.#failed(name, isSilent ? '' : `${failed}: ${reason}`, reason)
     return new PollError(name, error)
   }
 

@@ -6,6 +6,8 @@ import { arm64 } from './arm64.mjs'
 import { azure } from './azure.mjs'
 import { batching } from './batching.mjs'
 import { bundle } from './bundle.mjs'
+import { chat } from './chat.mjs'
+import { chatEngines } from './chat_engines.mjs'
 import { cluster } from './cluster.mjs'
 import { envoy } from './envoy.mjs'
 import { fil } from './fil.mjs'
@@ -42,6 +44,8 @@ export const SUITES = {
   azure,
   batching,
   bundle,
+  chat,
+  chat_engines: chatEngines,
   cluster,
   envoy,
   fil,

@@ -68,7 +68,7 @@ describe('templates', () => {
       chat_template_kwargs: { suffix: '!' },
     })
     expect(status, JSON.stringify(body)).toBe(200)
-    const turns = ['system\nBe short', 'user\né\n"2"', 'assistant\nNone'].map(
+    const turns = ['system\nBe short', 'user\né\n"2"', 'assistant\n'].map(
       (turn) => `<|im_start|>${turn}<|im_end|>\n`,
     )
     const [choice] = body.choices

@@ -2,6 +2,7 @@
 //! them. Pure: no threads, no I/O.
 
 pub mod fields;
+pub mod fuzz;
 mod logprobs;
 pub mod places;
 pub mod request;

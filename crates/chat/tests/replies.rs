@@ -221,7 +221,7 @@ fn templates_see_messages_in_the_order_of_their_members() {
         { "role": "assistant", "content": null, "tool_calls": [call] },
     ]);
     let request = read(On::Chat, &json!({ "messages": messages })).unwrap();
-    let source = "{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}";
+    let source = "{{ messages[1].content }}{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}";
     let template = chat::template::Template::compile(source).unwrap();
     let conversation = Conversation { messages: request.messages, ..Conversation::default() };
     assert_eq!(template.render(&conversation).unwrap(), "a\nb|{\"z\": 1, \"a\": 12345678901234567890}");

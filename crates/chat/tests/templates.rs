@@ -1,6 +1,6 @@
 //! Prompts of templates are those of transformers, byte by byte. `templates/make.py` records them.
 
-use chat::template::{Conversation, Json, Template};
+use chat::template::{Conversation, Json, STEPS_MAX, Template};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn render(source: &str, conversation: &Conversation<Json>) -> Result<String, Str
     prompt.map_err(|error| error.message().to_owned())
 }
 
-/// What differs, if anything does.
+/// The difference, if there is one.
 fn difference(outcome: &Outcome, got: &Result<String, String>) -> Option<String> {
     match (outcome, got) {
         (Outcome::Prompt(expected), Ok(got)) if expected == got => None,
@@ -97,4 +97,34 @@ fn the_language_is_that_of_transformers() {
     }
     let count = language.templates.len();
     assert!(differences.is_empty(), "{} of {count} differ:\n{}", differences.len(), differences.join("\n"));
+}
+
+/// Templates take a fraction of the limit for a long conversation.
+#[test]
+fn long_conversations_are_far_from_the_limit() {
+    let expected: Expected = serde_json::from_str(&read("expected.json")).expect("the records are JSON");
+    let text = "A sentence of usual length, of which a message has some. ".repeat(10);
+    let message = |index: usize| {
+        let role = ["user", "assistant"][index % 2];
+        serde_json::from_value(serde_json::json!({ "role": role, "content": text })).expect("a message")
+    };
+    let conversation = Conversation {
+        messages: (0..200).map(message).collect(),
+        tools: expected.conversations["tools"].tools.clone(),
+        variables: expected.tokens,
+        ..Conversation::default()
+    };
+    let mut most = (0, String::new());
+    for name in expected.prompts.keys() {
+        let template = Template::compile(&read(&format!("{name}.jinja"))).expect("a template");
+        let started = std::time::Instant::now();
+        // The others reject the tools before they go through the messages.
+        if let Ok(steps) = template.steps(&conversation) {
+            println!("{steps:>8} {:>10.3?} {name}", started.elapsed());
+            // One looks for pictures in each character of a text, and has steps for them.
+            most = if name == "llama32_vision" { most } else { most.max((steps, name.clone())) };
+        }
+    }
+    let (steps, name) = most;
+    assert!(steps > 200 && steps * 10 <= STEPS_MAX, "{name} takes {steps} of {STEPS_MAX} steps");
 }

@@ -1,5 +1,6 @@
 //! `tojson` as transformers has it: `json.dumps` of Python.
 
+use super::limits::PROMPT_BYTES_MAX;
 use super::python;
 use minijinja::value::{Kwargs, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -48,8 +49,8 @@ pub(super) fn tojson(state: &mut State<'_, '_>, value: &Value, args: &[Value]) -
         indent,
     };
     writer.value(value, 0)?;
-    // A part of an instruction for each byte, beside what minijinja charges for the text.
-    state.consume_fuel(writer.out.len() as u64 / 16)?;
+    // As when minijinja prints a container, less what it charges for the text.
+    state.consume_fuel(writer.out.len() as u64 / 8)?;
     Ok(Value::from(writer.out))
 }
 
@@ -71,7 +72,7 @@ fn indent_of(value: &Value) -> Result<Option<String>, Error> {
 
 impl Writer {
     fn check(&self) -> Result<(), Error> {
-        if self.out.len() > super::PROMPT_BYTES_MAX { Err(python::too_long()) } else { Ok(()) }
+        if self.out.len() > PROMPT_BYTES_MAX { Err(python::too_long()) } else { Ok(()) }
     }
 
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {

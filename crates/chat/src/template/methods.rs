@@ -1,14 +1,15 @@
 //! Methods of Python's `str`, `dict` and `list` that templates call. Those that change a value are none of them: the
 //! sandbox of transformers has none either.
 
+use super::limits::PROMPT_BYTES_MAX;
 use super::python;
 use minijinja::value::{Kwargs, ObjectRepr, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
-type Result<T = Value> = std::result::Result<T, Error>;
+type Returned = Result<Value, Error>;
 
 /// Calls a method that minijinja does not know.
-pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result {
+pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Returned {
     if let Some(text) = value.as_str() {
         return on_text(state, text, name, args);
     }
@@ -27,12 +28,15 @@ fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, what)
 }
 
-fn on_map(map: &Value, name: &str, args: &[Value]) -> Result {
+fn on_map(map: &Value, name: &str, args: &[Value]) -> Returned {
     let object = map.as_object().ok_or_else(unknown)?;
     let pairs = || object.try_iter_pairs().into_iter().flatten();
     match name {
         "get" => {
             let (key, default) = from_args::<(&Value, Option<&Value>)>(args)?;
+            if key.as_object().is_some() && !key.is_tuple() {
+                return Err(wrong(format!("{} cannot be a key", key.kind())));
+            }
             Ok(object.get_value(key).unwrap_or_else(|| default.cloned().unwrap_or_else(|| Value::from(()))))
         }
         "items" => {
@@ -55,10 +59,11 @@ fn on_map(map: &Value, name: &str, args: &[Value]) -> Result {
     }
 }
 
-fn on_list(state: &mut State<'_, '_>, list: &Value, name: &str, args: &[Value]) -> Result {
+fn on_list(state: &mut State<'_, '_>, list: &Value, name: &str, args: &[Value]) -> Returned {
     match name {
         "index" | "count" => {
             let (wanted,) = from_args::<(&Value,)>(args)?;
+            super::functions::compared(state, list)?;
             let mut count = 0;
             for (index, item) in list.try_iter()?.checked().enumerate() {
                 state.consume_fuel(1)?;
@@ -79,9 +84,9 @@ fn on_list(state: &mut State<'_, '_>, list: &Value, name: &str, args: &[Value]) 
     }
 }
 
-fn on_text(state: &mut State<'_, '_>, text: &str, name: &str, args: &[Value]) -> Result {
+fn on_text(state: &mut State<'_, '_>, text: &str, name: &str, args: &[Value]) -> Returned {
     let no_args = || from_args::<()>(args);
-    let all = |test: fn(char) -> bool| -> Result {
+    let all = |test: fn(char) -> bool| -> Returned {
         from_args::<()>(args)?;
         Ok(Value::from(!text.is_empty() && text.chars().all(test)))
     };
@@ -234,18 +239,18 @@ fn title(text: &str) -> String {
 }
 
 /// Fails before a text grows beyond a prompt.
-fn check_len(len: usize) -> Result<()> {
-    if len > super::PROMPT_BYTES_MAX { Err(python::too_long()) } else { Ok(()) }
+fn check_len(len: usize) -> Result<(), Error> {
+    if len > PROMPT_BYTES_MAX { Err(python::too_long()) } else { Ok(()) }
 }
 
-fn replace(state: &mut State<'_, '_>, text: &str, from: &str, to: &str, count: usize) -> Result {
+fn replace(state: &mut State<'_, '_>, text: &str, from: &str, to: &str, count: usize) -> Returned {
     let matches = text.matches(from).take(count).count();
     state.consume_fuel(matches as u64 / 8)?;
     check_len(text.len().saturating_add(matches.saturating_mul(to.len().saturating_sub(from.len()))))?;
     Ok(Value::from(text.replacen(from, to, matches)))
 }
 
-fn split(state: &mut State<'_, '_>, text: &str, separator: Option<&str>, count: usize, from_end: bool) -> Result {
+fn split(state: &mut State<'_, '_>, text: &str, separator: Option<&str>, count: usize, from_end: bool) -> Returned {
     let pieces = count.saturating_add(1);
     let mut parts: Vec<&str> = match separator {
         Some("") => return Err(wrong("empty separator")),
@@ -286,23 +291,27 @@ fn split_words(mut text: &str, count: usize, from_end: bool) -> Vec<&str> {
     }
 }
 
-fn lines(state: &mut State<'_, '_>, mut text: &str, keeps_ends: bool) -> Result {
+fn lines(state: &mut State<'_, '_>, text: &str, keeps_ends: bool) -> Returned {
+    let lines = lines_of(text, keeps_ends);
+    state.consume_fuel(lines.len() as u64)?;
+    Ok(lines.into_iter().map(Value::from).collect())
+}
+
+/// The lines of a text, by the ends of lines that Python knows.
+pub(super) fn lines_of(mut text: &str, keeps_ends: bool) -> Vec<&str> {
     let is_end = |c: char| matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = Vec::new();
     while let Some(end) = text.find(is_end) {
         let rest = &text[end..];
         let len = if rest.starts_with("\r\n") { 2 } else { rest.chars().next().map_or(1, char::len_utf8) };
-        lines.push(Value::from(&text[..if keeps_ends { end + len } else { end }]));
+        lines.push(&text[..if keeps_ends { end + len } else { end }]);
         text = &rest[len..];
     }
-    if !text.is_empty() {
-        lines.push(Value::from(text));
-    }
-    state.consume_fuel(lines.len() as u64)?;
-    Ok(Value::from(lines))
+    lines.extend((!text.is_empty()).then_some(text));
+    lines
 }
 
-fn join(state: &mut State<'_, '_>, separator: &str, items: &Value) -> Result {
+fn join(state: &mut State<'_, '_>, separator: &str, items: &Value) -> Returned {
     let mut out = String::new();
     for (index, item) in items.try_iter()?.checked().enumerate() {
         let item = item?;
@@ -318,7 +327,7 @@ fn join(state: &mut State<'_, '_>, separator: &str, items: &Value) -> Result {
     Ok(Value::from(out))
 }
 
-fn pad(state: &mut State<'_, '_>, text: &str, name: &str, args: &[Value]) -> Result {
+fn pad(state: &mut State<'_, '_>, text: &str, name: &str, args: &[Value]) -> Returned {
     let (width, fill) = from_args::<(i64, Option<&str>)>(args)?;
     let mut fill = fill.unwrap_or(if name == "zfill" { "0" } else { " " }).chars();
     let (Some(fill), None) = (fill.next(), fill.next()) else {
@@ -342,7 +351,7 @@ fn pad(state: &mut State<'_, '_>, text: &str, name: &str, args: &[Value]) -> Res
 }
 
 /// `str.format` with `{}`, `{0}` and `{name}`: attributes, conversions and formats of numbers are rejected.
-fn format(text: &str, args: &[Value]) -> Result {
+fn format(text: &str, args: &[Value]) -> Returned {
     let (positional, named) = from_args::<(&[Value], Kwargs)>(args)?;
     let (mut out, mut rest, mut next) = (String::new(), text, 0);
     while let Some(at) = rest.find(['{', '}']) {

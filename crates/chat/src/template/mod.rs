@@ -6,13 +6,16 @@
 mod folder;
 mod functions;
 mod json;
+mod limits;
 mod methods;
 mod python;
 mod source;
 mod time;
 
 pub use folder::{FolderTemplates, of_folder};
+pub use limits::{PROMPT_BYTES_MAX, STEPS_MAX, TEMPLATE_BYTES_MAX};
 
+use limits::STEPS_PER_BYTE;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, State};
 use serde::Serialize;
@@ -20,21 +23,11 @@ use serde_json::{Map, Value};
 use std::error::Error as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::{Error, Result};
 
 /// A JSON value that keeps the order of its keys, which prompts repeat. [`serde_json::Value`] sorts them.
 pub use minijinja::Value as Json;
-
-/// Longest source of a template in bytes.
-pub const TEMPLATE_BYTES_MAX: usize = 1 << 18;
-
-/// Longest prompt that a template makes, in bytes.
-pub const PROMPT_BYTES_MAX: usize = 1 << 20;
-
-/// Most steps of a template. A conversation of 200 messages takes some ten thousand.
-pub const STEPS_MAX: u64 = 1 << 20;
 
 /// Deepest nesting of frames: four for each macro, one for each loop.
 const RECURSION_MAX: usize = 200;
@@ -66,7 +59,7 @@ impl Template {
     /// Compiles a template.
     ///
     /// # Errors
-    /// INVALID_ARG with the line and the cause if it is no template, or too long.
+    /// INVALID_ARG with the line and the cause: the source has a syntax error, or exceeds a limit.
     pub fn compile(source: &str) -> Result<Self> {
         if source.len() > TEMPLATE_BYTES_MAX {
             let len = source.len();
@@ -76,8 +69,8 @@ impl Template {
         }
         let source = source::translate(source)
             .map_err(|error| Error::invalid(format!("chat template, line {}: {}", error.line, error.what)))?;
-        let mut environment = base().clone();
-        guarded(|| environment.add_template_owned(NAME, source).map_err(|error| describe(&error)))?;
+        let mut environment = environment();
+        guarded(|| environment.add_template_owned(NAME, source).map_err(|error| describe(&error, STEPS_MAX)))?;
         Ok(Self { environment })
     }
 
@@ -87,31 +80,47 @@ impl Template {
     /// INVALID_ARG with the text of `raise_exception`, or what failed; also for a template that takes too many steps,
     /// or whose text is longer than [`PROMPT_BYTES_MAX`].
     pub fn render<V: Serialize>(&self, conversation: &Conversation<V>) -> Result<String> {
-        self.render_at(conversation, SystemTime::now())
+        // Templates write the date.
+        #[allow(clippy::disallowed_methods)]
+        let now = SystemTime::now();
+        self.render_at(conversation, now)
     }
 
     /// The prompt of a conversation at a time, which templates write with `strftime_now`.
     ///
     /// # Errors
-    /// As [`Self::render`].
+    /// INVALID_ARG: the errors of [`Self::render`].
     pub fn render_at<V: Serialize>(&self, conversation: &Conversation<V>, now: SystemTime) -> Result<String> {
-        let context = context(conversation, now)?;
-        Ok(guarded(|| self.run(context))?.0)
+        let (context, bytes) = context(conversation, now)?;
+        Ok(guarded(|| self.run(context, bytes))?.0)
     }
 
-    /// Steps that the prompt of a conversation takes, of [`STEPS_MAX`].
+    /// Steps that the prompt of a conversation takes.
     ///
     /// # Errors
-    /// As [`Self::render`].
+    /// INVALID_ARG: the errors of [`Self::render`].
     pub fn steps<V: Serialize>(&self, conversation: &Conversation<V>) -> Result<u64> {
-        let context = context(conversation, SystemTime::now())?;
-        Ok(guarded(|| self.run(context))?.1)
+        let (context, bytes) = context(conversation, UNIX_EPOCH)?;
+        Ok(guarded(|| self.run(context, bytes))?.1)
     }
 
-    fn run(&self, context: Json) -> Result<(String, u64)> {
-        let template = self.environment.get_template(NAME).map_err(|error| describe(&error))?;
+    fn run(&self, context: Json, bytes: u64) -> Result<(String, u64)> {
+        // The environment is cloned only for texts that can need it.
+        let (steps_max, longer);
+        let environment = if bytes * STEPS_PER_BYTE > STEPS_MAX / 4 {
+            steps_max = STEPS_MAX + bytes * STEPS_PER_BYTE;
+            let mut environment = self.environment.clone();
+            environment.set_fuel(Some(steps_max));
+            longer = environment;
+            &longer
+        } else {
+            steps_max = STEPS_MAX;
+            &self.environment
+        };
+        let failed = |error| describe(&error, steps_max);
+        let template = environment.get_template(NAME).map_err(failed)?;
         let mut prompt = Prompt(Vec::with_capacity(4096));
-        let captured = template.render_captured_to(context, &mut prompt).map_err(|error| describe(&error))?;
+        let captured = template.render_captured_to(context, &mut prompt).map_err(failed)?;
         let steps = captured.state().fuel_levels().map_or(0, |(used, _)| used);
         drop(captured);
         let prompt = String::from_utf8(prompt.0).map_err(|_| Error::internal("a prompt is not UTF-8"))?;
@@ -119,37 +128,34 @@ impl Template {
     }
 }
 
-/// The environment that all templates share.
-fn base() -> &'static Environment<'static> {
-    static BASE: OnceLock<Environment<'static>> = OnceLock::new();
-    BASE.get_or_init(|| {
-        let mut environment = Environment::new();
-        let mut syntax = minijinja::syntax::SyntaxConfig::builder();
-        environment
-            .set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build().expect("the delimiters are jinja's"));
-        environment.set_debug(false);
-        environment.set_fuel(Some(STEPS_MAX));
-        environment.set_recursion_limit(RECURSION_MAX);
-        environment.set_unknown_method_callback(methods::call);
-        environment.set_formatter(|out, _: &mut State<'_, '_>, value| match value.as_str() {
-            Some(text) => Ok(out.write_str(text)?),
-            None => Ok(out.write_str(&python::to_str(value)?)?),
-        });
-        functions::add_to(&mut environment);
-        environment
-    })
+/// An environment with everything but the template.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let mut syntax = minijinja::syntax::SyntaxConfig::builder();
+    environment.set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build().expect("the delimiters are jinja's"));
+    environment.set_debug(false);
+    environment.set_fuel(Some(STEPS_MAX));
+    environment.set_recursion_limit(RECURSION_MAX);
+    environment.set_unknown_method_callback(methods::call);
+    environment.set_formatter(|out, _: &mut State<'_, '_>, value| match value.as_str() {
+        Some(text) => Ok(out.write_str(text)?),
+        None => Ok(out.write_str(&python::to_str(value)?)?),
+    });
+    functions::add_to(&mut environment);
+    environment
 }
 
 /// Reasoning of a message, under the names that clients give it: the first that is there is the value of all.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-fn context<V: Serialize>(conversation: &Conversation<V>, now: SystemTime) -> Result<Json> {
-    let mut messages = Vec::with_capacity(conversation.messages.len());
+fn context<V: Serialize>(conversation: &Conversation<V>, now: SystemTime) -> Result<(Json, u64)> {
+    let (mut messages, mut bytes) = (Vec::with_capacity(conversation.messages.len()), 0);
     for (index, message) in conversation.messages.iter().enumerate() {
         let message = from_serde(message);
         if message.kind() != ValueKind::Map {
             return Err(Error::invalid(format!("messages[{index}] is {}, expected an object", message.kind())));
         }
+        bytes += text_bytes(&message);
         messages.push(normalize(message));
     }
     let tools = conversation.tools.as_ref().map(from_serde);
@@ -161,7 +167,19 @@ fn context<V: Serialize>(conversation: &Conversation<V>, now: SystemTime) -> Res
         ("add_generation_prompt", Json::from(conversation.add_generation_prompt)),
         (time::NOW, Json::from(seconds)),
     ];
-    Ok(Json::from_pairs([("documents", Json::from(()))].into_iter().chain(variables).chain(fixed)))
+    let context = Json::from_pairs([("documents", Json::from(()))].into_iter().chain(variables).chain(fixed));
+    Ok((context, bytes))
+}
+
+/// Bytes of all texts in a value of a request.
+fn text_bytes(value: &Json) -> u64 {
+    match value.as_str() {
+        Some(text) => text.len() as u64,
+        None => match value.as_object().and_then(|object| object.try_iter_pairs()) {
+            Some(pairs) => pairs.map(|(_, item)| text_bytes(&item)).sum(),
+            None => 0,
+        },
+    }
 }
 
 fn from_serde<V: Serialize>(value: V) -> Json {
@@ -205,7 +223,7 @@ fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// An error of minijinja as clients see it: the template's own text alone, or the line and the cause.
-fn describe(error: &minijinja::Error) -> Error {
+fn describe(error: &minijinja::Error, steps_max: u64) -> Error {
     let mut innermost = error;
     let mut cause = error.source();
     while let Some(source) = cause {
@@ -219,7 +237,7 @@ fn describe(error: &minijinja::Error) -> Error {
     }
     let line = innermost.line().or(error.line()).map(|line| format!(", line {line}")).unwrap_or_default();
     let what = match innermost.kind() {
-        ErrorKind::OutOfFuel => format!("the template takes more than {STEPS_MAX} steps; shorten the conversation"),
+        ErrorKind::OutOfFuel => format!("the template takes more than {steps_max} steps; shorten the conversation"),
         ErrorKind::WriteFailure => {
             format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes; shorten the conversation")
         }

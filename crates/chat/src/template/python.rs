@@ -1,5 +1,6 @@
 //! Values as Python prints them: `str` and `repr`.
 
+use super::limits::PROMPT_BYTES_MAX;
 use minijinja::value::{DynObject, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write;
@@ -9,7 +10,7 @@ const DEPTH_MAX: usize = 512;
 
 /// The limit on the bytes of a text, which a template reaches with values that hold one another many times.
 pub(super) fn too_long() -> Error {
-    Error::new(ErrorKind::WriteFailure, format!("a text is longer than {} bytes", super::PROMPT_BYTES_MAX))
+    Error::new(ErrorKind::WriteFailure, format!("a text is longer than {} bytes", PROMPT_BYTES_MAX))
 }
 
 /// Writes a value as `str(value)`.
@@ -29,7 +30,7 @@ pub(super) fn to_str(value: &Value) -> Result<String, Error> {
 }
 
 fn push(out: &mut String, text: &str) -> Result<(), Error> {
-    if out.len() + text.len() > super::PROMPT_BYTES_MAX {
+    if out.len() + text.len() > PROMPT_BYTES_MAX {
         return Err(too_long());
     }
     out.push_str(text);
@@ -122,14 +123,14 @@ fn write_quoted(out: &mut String, text: &str) -> Result<(), Error> {
             c => {
                 let code = u32::from(c);
                 let written = match code {
-                    0..0x100 => write!(out, "\\x{code:02x}"),
-                    0..0x10000 => write!(out, "\\u{code:04x}"),
+                    0..=0xff => write!(out, "\\x{code:02x}"),
+                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
                     _ => write!(out, "\\U{code:08x}"),
                 };
                 written.expect("a String takes every text");
             }
         }
-        if out.len() > super::PROMPT_BYTES_MAX {
+        if out.len() > PROMPT_BYTES_MAX {
             return Err(too_long());
         }
     }

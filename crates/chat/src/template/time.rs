@@ -34,7 +34,7 @@ pub(super) fn strftime_now(state: &mut State<'_, '_>, format: &str) -> Result<St
     Ok(strftime(seconds, format))
 }
 
-/// Year, month (1 to 12) and day of a number of days since 1970-01-01, by the calendar of 400 years that begin in March.
+/// Year, month (1 to 12) and day of a number of days since 1970-01-01. Years begin in March, and 400 are alike.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -64,12 +64,12 @@ CONVERSATIONS = {
 
 # Expressions of the language, with these values in their reach.
 VALUES = {"s": "Hello, World", "u": "äöü ẞ\u00a0", "e": "", "n": None, "t": True, "f": False, "i": 7, "neg": -3, "x": 0.1, "big": 1e22, "tiny": 1.5e-7, "whole": 3.0, "wide": 123456789012345680.0,
-          "l": [3, 1, 2], "d": {"b": 1, "a": [1.0, None, "q'\"\n"], "items": 5}, "nested": [{"k": "v", "z": 0}, {"k": "w"}], "el": [], "ed": {}, "html": "<a href='x'>&</a>", "lines": "a\nb\r\nc\u2028d\n"}
+          "l": [3, 1, 2], "d": {"a": [1.0, None, "q'\"\n"], "b": 1, "items": 5}, "nested": [{"k": "v", "z": 0}, {"k": "w"}], "el": [], "ed": {}, "html": "<a href='x'>&</a>", "lines": "a\nb\r\nc\u2028d\n"}
 LANGUAGE = r"""
 {{ s }} {{ n }} {{ t }} {{ f }} {{ i }} {{ neg }} {{ x }} {{ big }} {{ tiny }} {{ whole }} {{ wide }}
 {{ l }} {{ d }} {{ nested }} {{ el }} {{ ed }} {{ (1,) }} {{ (1, 'a') }} {{ [u, html] }}
 {{ l ~ d ~ n ~ t ~ big ~ whole ~ u }}|{{ 'a' ~ 1 ~ 'b' }}|{{ 1 ~ 2 }}|{{ missing ~ 'x' }}
-{{ 'a' ~ i * 2 ~ 'b' }} {{ i * 2 ~ s }} {{ 2 * 3 * 4 }} {{ 2 + 3 * 4 ~ 5 }} {{ i // 2 * 3 }} {{ i * 2 // 3 }} {{ -i * 2 }} {{ 2 * -i }} {{ (1 + 2) * (3 + 4) }}
+{{ 'a' ~ i * 2 ~ 'b' }} {{ i * 2 ~ s }} {{ 2 * 3 * 4 }} {{ '2' + 3 * 4 ~ 5 }} {{ i // 2 * 3 }} {{ i * 2 // 3 }} {{ -i * 2 }} {{ 2 * -i }} {{ (1 + 2) * (3 + 4) }}
 {{ 'ab' * 3 }} {{ 3 * 'ab' }} {{ [1, 2] * 2 }} {{ 2 * [0] }} {{ (1,) * 2 }} {{ 'x' * -1 }} {{ 1.5 * 2 }} {{ true * 3 }} {{ l[0] * l[1] }}
 {{ 'a' * 'b' }}
 {{ [1] * 1.5 }}
@@ -87,7 +87,8 @@ LANGUAGE = r"""
 {% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{% for k in d %}{{ k }}{% endfor %}{% for k, v in d | items %}{{ k }}{% endfor %}{% for k, v in d | dictsort %}{{ k }}{% endfor %}
 {{ s.upper() }} {{ s.lower() }} {{ s.title() }} {{ s.capitalize() }} {{ s.swapcase() }} {{ u.upper() }} {{ "they're bill's 3rd x-ray".title() }} {{ 'ABC dEF'.capitalize() }}
 [{{ '  a '.strip() }}] [{{ '  a '.lstrip() }}] [{{ '  a '.rstrip() }}] [{{ 'xxaxx'.strip('x') }}] [{{ 'abcab'.strip('ab') }}] [{{ '\x1f a \u2003'.strip() }}] [{{ 'www.a.com'.lstrip('w.') }}]
-{{ s.split() }} {{ s.split(',') }} {{ s.split(', ') }} {{ 'a  b c'.split() }} {{ 'a  b c'.split(' ') }} {{ 'a b c'.split(' ', 1) }} {{ 'a b c'.split(maxsplit=1) }} {{ 'a b c'.rsplit(' ', 1) }} {{ ' a b  c '.rsplit(None, 1) }} {{ ' a b  c '.split(None, 1) }} {{ ''.split() }} {{ ''.split(',') }} {{ 'abc'.split('') }}
+{{ s.split() }} {{ s.split(',') }} {{ s.split(', ') }} {{ 'a  b c'.split() }} {{ 'a  b c'.split(' ') }} {{ 'a b c'.split(' ', 1) }} {{ 'a b c'.split(maxsplit=1) }} {{ 'a b c'.rsplit(' ', 1) }} {{ ' a b  c '.rsplit(None, 1) }} {{ ' a b  c '.split(None, 1) }} {{ ''.split() }} {{ ''.split(',') }}
+{{ 'abc'.split('') }}
 {{ 'a b c'.split(' ')[-1] }} {{ 'a</think>b'.split('</think>')[0] }} {{ 'abc'.partition('b') }} {{ 'abcbd'.rpartition('b') }} {{ 'abc'.partition('x') }} {{ 'abc'.rpartition('x') }}
 {{ s.startswith('He') }} {{ s.endswith('ld') }} {{ s.startswith(('x', 'H')) }} {{ s.startswith('l', 2) }} {{ s.endswith('lo', 0, 5) }} {{ s.startswith('') }}
 {{ s.replace('l', 'L') }} {{ s.replace('l', 'L', 1) }} {{ s.replace('', '-') }} {{ ''.replace('', 'x') }} {{ s.replace('zz', 'y') }}
@@ -107,8 +108,8 @@ LANGUAGE = r"""
 {{ 1 in n }}
 {{ 1 < 2 }} {{ 1 <= i < 9 }} {{ 'a' < 'b' }} {{ 3 != 3.0 }} {{ not t }} {{ not t == f }} {{ t and e }} {{ e or 'x' }} {{ n and 1 }} {{ 1 and 2 or 3 }}
 {{ s is string }} {{ l is string }} {{ d is mapping }} {{ l is mapping }} {{ l is iterable }} {{ s is iterable }} {{ d is iterable }} {{ i is iterable }} {{ n is none }} {{ t is boolean }} {{ i is number }} {{ t is number }} {{ x is number }} {{ i is integer }} {{ t is integer }} {{ x is float }} {{ l is sequence }} {{ s is sequence }} {{ d is sequence }} {{ t is true }} {{ 1 is true }} {{ f is false }} {{ i is odd }} {{ i is even }} {{ i is divisibleby 7 }} {{ s is not none }} {{ n is not defined }} {{ i is eq 7 }} {{ 1 is in l }} {{ n is sameas none }} {{ s is lower }} {{ range is callable }}
-{{ s|length }} {{ u|length }} {{ l|length }} {{ d|length }} {{ l|first }} {{ l|last }} {{ s|first }} {{ l|sum }} {{ l|min }} {{ l|max }} {{ l|sort }} {{ l|reverse|list }} {{ s|reverse }} {{ l|join(',') }} {{ l|join }} {{ nested|map(attribute='k')|join('/') }} {{ nested|join(', ', attribute='k') }} {{ [1.0, none, true]|join('|') }} {{ s|upper }} {{ s|lower }} {{ s|title }} {{ s|capitalize }} {{ '  x '|trim }}| {{ 'xax'|trim('x') }} {{ s|replace('o', '0') }} {{ s|list }} {{ '5'|int }} {{ 'z'|int }} {{ '5.7'|int }} {{ '5.5'|float }} {{ 3.7|int }} {{ i|string }} {{ n|string }} {{ l|string }} {{ big|string }} {{ i|float }} {{ -3|abs }} {{ 2.567|round(1) }} {{ 2.5|round }} {{ 7|round }} {{ html|escape }} {{ html|safe }} {{ [1, 1, 2]|unique|list }} {{ s|wordcount }}
-{{ nested|selectattr('z', 'defined')|list }} {{ nested|rejectattr('z', 'defined')|list }} {{ nested|selectattr('k', 'equalto', 'v')|list }} {{ l|select('odd')|list }} {{ l|reject('odd')|list }} {{ l|map('string')|list }} {{ ['a']|map('upper')|list }} {{ nested|map(attribute='z', default=1)|list }} {{ l|batch(2)|list }} {{ nested|groupby('k')|list }}
+{{ s|length }} {{ u|length }} {{ l|length }} {{ d|length }} {{ l|first }} {{ l|last }} {{ s|first }} {{ l|sum }} {{ l|min }} {{ l|max }} {{ l|sort }} {{ l|reverse|list }} {{ s|reverse }} {{ l|join(',') }} {{ l|join }} {{ nested|map(attribute='k')|join('/') }} {{ nested|join(', ', attribute='k') }} {{ [1.0, none, true]|join('|') }} {{ s|upper }} {{ s|lower }} {{ s|title }} {{ s|capitalize }} {{ '  x '|trim }}| {{ 'xax'|trim('x') }} {{ s|replace('o', '0') }} {{ s|list }} {{ '5'|int }} {{ 'z'|int }} {{ '5.7'|int }} {{ '5.5'|float }} {{ 3.7|int }} {{ i|string }} {{ n|string }} {{ l|string }} {{ big|string }} {{ i|float }} {{ -3|abs }} {{ 2.567|round(1) }} {{ 2.5|round }} {{ 7|round }} {{ html|escape }} {{ html|safe }} {{ [1, 1, 2]|unique|list }}
+{{ nested|selectattr('z', 'defined')|list }} {{ nested|rejectattr('z', 'defined')|list }} {{ nested|selectattr('k', 'equalto', 'v')|list }} {{ l|select('odd')|list }} {{ l|reject('odd')|list }} {{ l|map('string')|list }} {{ ['a']|map('upper')|list }} {{ nested|map(attribute='z', default=1)|list }} {{ l|batch(2)|list }} {% for k, g in nested|groupby('k') %}{{ k }}{{ g }}{% endfor %}
 {{ n|length }}
 {{ s|unknown_filter }}
 {{ s is unknown_test }}
@@ -123,7 +124,6 @@ LANGUAGE = r"""
 {{ missing|tojson }}
 {{ range|tojson }}
 {{ {(1, 2): 3}|tojson }}
-{{ l|map('string')|tojson }}
 {{ 'a' if t else 'b' }} {{ 'a' if f }}| {{ 'a' if f else 'b' if f else 'c' }} {{ ('a' if t) ~ 'z' }} {{ 'p' ~ ('q' if t else 'r') ~ 's' }}
 {% for a in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('o', 'e') }}{{ loop.changed(a) }} {% endfor %}
 {% for a in l if a > 1 %}{{ a }}{{ loop.index }}{% else %}none{% endfor %}{% for a in el %}{{ a }}{% else %}none{% endfor %}{% for a in missing %}{% else %}undefined{% endfor %}{% for c in 'abc' %}{{ c }}.{% endfor %}
@@ -151,10 +151,25 @@ LANGUAGE = r"""
 {{ 1 +* 2 }}
 {% set s = s %}{{ s }}{% set s = s ~ '!' %}{{ s }}{% set q = missing %}{{ q is defined }}|{% set q = l[1:] %}{{ q }} {{ q|tojson }} {{ q|length }}
 {{ {'a': 1 ~ 2, 'b': [3 * 4, 5 ~ 6]} }} {{ (1 ~ 2, 3 * 4) }} {{ m2(1 ~ 2) if f else 'x' ~ 'y' }} {{ d['a' ~ ''] }} {{ l[1 * 1] }} {{ s[1 * 1:2 * 2] }} {{ d.get('a' ~ '', 1 * 2) }}
-{{ 'a' ~ 'b'|upper ~ 'c' }} {{ ('a' ~ 'b')|upper }} {{ 'a' ~ 'b' == 'ab' }} {{ 'a' ~ 'b' in ['ab'] }} {{ 'x' ~ n is none }} {{ 2 * l|length }} {{ 2 * 2 ** 3 }} {{ not 'a' ~ 'b' }} {{ 1 ~ 2 + 3 }}
+{{ 'a' ~ 'b'|upper ~ 'c' }} {{ ('a' ~ 'b')|upper }} {{ 'a' ~ 'b' == 'ab' }} {{ 'a' ~ 'b' in ['ab'] }} {{ 'x' ~ n is none }} {{ 2 * l|length }} {{ 2 * 2 ** 3 }} {{ not 'a' ~ 'b' }} {{ 1 ~ 2 + '3' }}
 {{ 'abc'|first ~ 'abc'|last }} {{ s is string and l is iterable }} {{ 'a' is in 'abc' and 'x' ~ 'y' }} {{ s is not string or 'p' ~ 'q' }}
+{{ 'a\a\v\U0001F600\/\b' }}|{{ "\'" }}{{ '\101' }}
+{{ n|list }}
+{{ n|join }}
+{{ n|map('upper')|list }}
+{% for a in (n) %}{% endfor %}
+{% for a in l if a != 2 recursive %}{{ a }}{% endfor %}{% for a in l + [4] if a is odd %}{{ a }}{% endfor %}{% for a in (l if t else el) %}{{ a }}{% endfor %}{% for a, b in [(1, 2), (3, 4)] %}{{ a ~ b }}{% endfor %}{% for a in [1, 2] %}{% for b in [3, 4] %}{{ a * b }}{% endfor %}{% endfor %}
+{{ {'a': 1}.get([]) }}
+{{ {'a': {'b': 1}}}} {{ {'a': {}}['a'] }} {{ [[1, 2], [3]][0][1] }} {{ '{{ }}' ~ "%}" }} {{ {} ~ [] ~ () }}
+{% set x = {'a': [1, {'b': 2 * 3}]} %}{{ x }} {% set x = x.a[1:] %}{{ x }} {{ x == [{'b': 6}] }} {{ x + x }} {{ (x + x)|tojson }} {% set y = x + [1] %}{{ y[-1] }} {{ y[:1] }} {{ y|last }}
+{% for m in l %}{% set t = m ~ '-' if not loop.last else m ~ '' %}{{ t }}{% endfor %} {% for k, v in {'a': 1, 'b': [2]}.items() if v is not string %}{{ k ~ '=' ~ v }};{% endfor %}
+{% set ns = namespace(found=false, text='') %}{% for a in l %}{% if a == 1 and not ns.found %}{% set ns.found = true %}{% set ns.text = ns.text ~ a * 10 ~ ',' %}{% endif %}{% endfor %}{{ ns.found }} {{ ns.text }}
+{% if 'x' not in d and d.b is defined and d['b'] is not none and (d.get('q') is none or d.q) %}y{% endif %}{{ 'y' if s[:5] == 'Hello' and s[-1] != 'x' else 'z' }}{{ not (t and f) or n }}
+{{ s.split(' ')[0].strip(',').lower() ~ s.split()[-1].upper() }} {{ (s ~ e).replace('l', '') | length * 2 }} {{ '%s-%d-%.2f' | format(s, 3, 1.5) }} {{ '\n'.join(l | map('string')) }}
+{{ l|tojson|length }} {{ d|items|list|length }} {{ nested|map(attribute='k')|map('upper')|join('+') }} {{ nested|tojson|replace('"', "'") }} {{ [d, l]|map('length')|list }} {{ 'a,b'.split(',')|tojson }} {{ l|sort(reverse=true)|join }} {{ d|dictsort(reverse=true)|map('first')|list }}
+{{ '<|%s|>' % s }} {{ '%s-%s' % (1, 2) * 2 }} {{ '%d%%' % i ~ 'x' }} {{ 'a%sb' % 'x'|upper }} {{ 2 * 7 % 4 }} {{ ('%s' % 2.0) * 2 }}
+{{ 'a\nb\n'|indent(2) }}| {{ lines|indent }}| {{ 'a\n\nb'|indent('>', first=true, blank=true) }} {{ ''|indent(first=true) }}| {{ true * 1.5 }} {{ 2.5 * false }} {{ true * 'ab' }}
 {{ namespace(a=1).a }} {{ namespace({'b': 2}).b }}
-{{ loop }}|{{ self }}
 {{ d.b + d.b * 2 - 1 }} {{ -l[0] }} {{ - 3 }} {{ +3 }} {{ 3 - -3 }} {{ [-1, -2] }} {{ (-1) ** 2 }} {{ 10 - 2 - 3 }} {{ 2 ** 3 ** 2 }}
   {{- ' x ' -}}  |  {%+ if t %} plus {% endif +%}
 {{ strftime_now('%Y') | length }} {{ strftime_now('%d %b %Y')[2] }}
@@ -165,7 +180,7 @@ LANGUAGE += [
     "  {% if t %}\n    lstrip\n  {% endif %}\n",
     "a\r\nb\r{% if true %}\r\nc\r\n{% endif %}\r\nd\r\n", "x\n\n", "x\n", "{{ 'a' }}\n", "{% if true %}\n  y\n{% endif %}\n\n  z", "  {# c #}\n  {#- d -#}\n e", "{% for a in l %}\n- {{ a }}\n{% endfor %}\nend\n",
     "{{ 'a\nb' }}{{ \"c\\\nd\" }}", "{%- set a -%}\n  b\n{%- endset -%}\n{{ a }}", "line 1\n{{ missing.x }}\n", "{{\n  'a'\n  ~ 'b'\n}}", "\t{% if true %}\t\n\tq\t{% endif %}\t\n", "{% raw -%}\n x {%- endraw %}\n y", "{% raw %}\n x\n{% endraw %}\n y",
-    "{% set x =\n  [1,\n   2]\n%}{{ x }}", "é {{ 'é' ~ \"ü\" }} {% set ö = 2 %}{{ ö * 2 }}", "{{ s }}{{ '' }}{{}}", "{{ }}", "{%%}", "{% set %}", "{% set a.b.c = 1 %}", "{% set 1 = 2 %}", "{% for in l %}{% endfor %}", "{{ 'unclosed }}", "{# unclosed", "{% raw %} unclosed",
+    "{% set x =\n  [1,\n   2]\n%}{{ x }}", "é {{ 'é' ~ \"ü\" }} ", "{{ s }}{{ '' }}{{}}", "{{ }}", "{%%}", "{% set %}", "{% set a.b.c = 1 %}", "{% set 1 = 2 %}", "{% for in l %}{% endfor %}", "{{ 'unclosed }}", "{# unclosed", "{% raw %} unclosed",
 ]
 
 

@@ -1,0 +1,1 @@
+export default { test: { include: ['*.check.mjs'], testTimeout: 30_000 } }

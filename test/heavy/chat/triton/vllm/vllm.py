@@ -1,0 +1,1 @@
+"""In the place of the package, which Triton's tests look for."""
