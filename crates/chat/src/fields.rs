@@ -57,13 +57,20 @@ pub struct Field {
     pub meaning: &'static str,
 }
 
-const fn field(name: &'static str, on: On, kind: Kind, used: Use, in_triton: bool, meaning: &'static str) -> Field {
+pub(crate) const fn field(
+    name: &'static str,
+    on: On,
+    kind: Kind,
+    used: Use,
+    in_triton: bool,
+    meaning: &'static str,
+) -> Field {
     Field { name, on, kind, used, in_triton, meaning }
 }
 
-const COUNT: Kind = Kind::Integer(0, i32::MAX as i64);
+pub(crate) const COUNT: Kind = Kind::Integer(0, i32::MAX as i64);
 const ANY_NUMBER: Kind = Kind::Number(f64::MIN, f64::MAX);
-const ANY_INTEGER: Kind = Kind::Integer(i64::MIN, i64::MAX);
+pub(crate) const ANY_INTEGER: Kind = Kind::Integer(i64::MIN, i64::MAX);
 
 /// Most choices of a request.
 pub const CHOICES_MAX: i64 = 128;
@@ -142,6 +149,7 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::responses::FIELDS as RESPONSES;
     use serde_json::{Map, Value, json};
 
     fn schema(field: &Field) -> Value {
@@ -173,8 +181,11 @@ mod tests {
         schema
     }
 
-    fn request(on: On, required: &str) -> Value {
-        let fields = FIELDS.iter().filter(|field| field.on == On::Both || field.on == on);
+    fn of(on: On) -> impl Iterator<Item = &'static Field> {
+        FIELDS.iter().filter(move |field| field.on == On::Both || field.on == on)
+    }
+
+    fn request(fields: impl Iterator<Item = &'static Field>, required: &str) -> Value {
         let known = fields.filter(|field| field.used != Use::Rejected);
         let properties: Map<String, Value> = known.map(|field| (field.name.to_owned(), schema(field))).collect();
         json!({ "type": "object", "properties": properties, "required": [required] })
@@ -205,6 +216,35 @@ mod tests {
         })
     }
 
+    fn response() -> Value {
+        let count = json!({ "type": "integer", "minimum": 0 });
+        let usage = ["input_tokens", "output_tokens", "total_tokens"];
+        let usage: Map<String, Value> = usage.map(|name| (name.to_owned(), count.clone())).into_iter().collect();
+        let text = json!({ "type": "string" });
+        json!({
+            "type": "object",
+            "properties": {
+                "id": text, "object": text, "created_at": count, "model": text,
+                "status": { "type": "string", "enum": ["completed", "incomplete"] },
+                "incomplete_details": { "type": ["object", "null"], "properties": { "reason": text } },
+                "output": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "id": text, "type": { "type": "string", "enum": ["message", "function_call"] },
+                            "status": text, "role": text, "content": { "type": "array" },
+                            "call_id": text, "name": text, "arguments": text,
+                        },
+                        "required": ["id", "type", "status"],
+                    },
+                },
+                "usage": { "type": ["object", "null"], "properties": usage },
+            },
+            "required": ["id", "object", "created_at", "model", "status", "output", "usage"],
+        })
+    }
+
     fn limits(kind: Kind) -> String {
         let is_own = |bound: i64| bound.unsigned_abs() < i32::MAX as u64;
         match kind {
@@ -222,6 +262,15 @@ mod tests {
         }
     }
 
+    fn used(field: &Field) -> &'static str {
+        match field.used {
+            Use::Here => "by the server",
+            Use::Model => "by the model",
+            Use::Nothing => "ignored",
+            Use::Rejected => "rejected",
+        }
+    }
+
     fn table() -> String {
         let mut text = "| field | of | value | used | |\n|---|---|---|---|---|\n".to_owned();
         for field in FIELDS {
@@ -230,14 +279,17 @@ mod tests {
                 On::Chat => "chat",
                 On::Completions => "completions",
             };
-            let used = match field.used {
-                Use::Here => "by the server",
-                Use::Model => "by the model",
-                Use::Nothing => "ignored",
-                Use::Rejected => "rejected",
-            };
             let of = if field.in_triton { "" } else { " Not in Triton." };
-            text += &format!("| `{}` | {on} | {} | {used} | {}{of} |\n", field.name, limits(field.kind), field.meaning);
+            let (name, kind, used) = (field.name, limits(field.kind), used(field));
+            text += &format!("| `{name}` | {on} | {kind} | {used} | {}{of} |\n", field.meaning);
+        }
+        text
+    }
+
+    fn responses_table() -> String {
+        let mut text = "| field | value | used | |\n|---|---|---|---|\n".to_owned();
+        for field in RESPONSES {
+            text += &format!("| `{}` | {} | {} | {} |\n", field.name, limits(field.kind), used(field), field.meaning);
         }
         text
     }
@@ -259,28 +311,32 @@ mod tests {
         check("src/api/openapi/generated/chat.ts", |_| {
             format!(
                 "// Made by `NEREID_UPDATE=1 cargo test -p nereid-chat fields` of crates/chat/src/fields.rs.\n\
-                 import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the bodies of chats and completions. \
+                 import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the bodies of chats, completions and responses. \
                  */\nexport const CHAT_SCHEMAS: Schema = {{\n  ChatRequest: {},\n  CompletionRequest: {},\n  ChatAnswer: {},\n  \
-                 CompletionAnswer: {},\n}}\n",
-                request(On::Chat, "messages"),
-                request(On::Completions, "prompt"),
+                 CompletionAnswer: {},\n  ResponsesRequest: {},\n  ResponsesAnswer: {},\n}}\n",
+                request(of(On::Chat), "messages"),
+                request(of(On::Completions), "prompt"),
                 answer("message", &json!({ "type": "object" })),
                 answer("text", &json!({ "type": "string" })),
+                request(RESPONSES.iter(), "input"),
+                response(),
             )
         });
         check("docs/chat.md", |page| {
-            let (begin, end) = ("<!-- fields -->\n", "<!-- end of fields -->\n");
-            let Some((before, rest)) = page.split_once(begin) else { return page.to_owned() };
-            let after = rest.split_once(end).map_or("", |(_, after)| after);
-            format!("{before}{begin}{}{end}{after}", table())
+            let put = |page: String, begin: &str, end: &str, table: String| {
+                let Some((before, rest)) = page.split_once(begin) else { return page };
+                let after = rest.split_once(end).map_or("", |(_, after)| after);
+                format!("{before}{begin}{table}{end}{after}")
+            };
+            let page = put(page.to_owned(), "<!-- fields -->\n", "<!-- end of fields -->\n", table());
+            put(page, "<!-- responses -->\n", "<!-- end of responses -->\n", responses_table())
         });
     }
 
     #[test]
     fn an_endpoint_has_each_field_once() {
         for on in [On::Chat, On::Completions] {
-            let names: Vec<_> =
-                FIELDS.iter().filter(|field| field.on == On::Both || field.on == on).map(|field| field.name).collect();
+            let names: Vec<_> = of(on).map(|field| field.name).collect();
             let unique: std::collections::HashSet<_> = names.iter().collect();
             assert_eq!(unique.len(), names.len(), "{names:?}");
         }

@@ -6,6 +6,7 @@ pub mod fuzz;
 mod logprobs;
 pub mod places;
 pub mod request;
+pub mod responses;
 pub mod speech;
 mod stops;
 pub mod template;

@@ -384,7 +384,9 @@ impl Asked<'_> {
             }),
             "response_format" => None,
             _ if request.is_given(name) => request.setting(name).map(Cow::from),
-            "temperature" => Some(if request.on == On::Chat { "0.7" } else { "1" }.into()),
+            // Triton's front end has 0.7 for chats, OpenAI 1.
+            "temperature" if request.on == On::Chat && request.responses.is_none() => Some("0.7".into()),
+            "temperature" => Some("1".into()),
             "top_p" => Some("1".into()),
             "frequency_penalty" | "presence_penalty" => Some("0".into()),
             "ignore_eos" => Some("false".into()),

@@ -1,6 +1,7 @@
 //! Bodies of `POST /v1/chat/completions` and `/v1/completions`, read and checked by [`FIELDS`].
 
 use crate::fields::{CHOICES_MAX, FIELDS, Field, Kind, On, Use};
+use crate::responses;
 use crate::template::Json as Value;
 use protocol::text::FormError;
 use serde::Deserialize;
@@ -58,6 +59,8 @@ pub struct Request {
     pub variables: Vec<(String, Value)>,
     /// Whether the prompt ends where the assistant begins.
     pub add_generation_prompt: bool,
+    /// What an object `response` repeats of the request; `None` for chats and completions.
+    pub responses: Option<responses::Settings>,
     /// Fields that Triton checks after it found the model.
     late: Late,
 }
@@ -92,7 +95,8 @@ struct Late {
 }
 
 /// Members of an object, each as JSON.
-struct Members<'b>(Vec<(Cow<'b, str>, &'b RawValue)>);
+#[derive(Default)]
+pub(crate) struct Members<'b>(pub(crate) Vec<(Cow<'b, str>, &'b RawValue)>);
 
 impl<'de: 'b, 'b> Deserialize<'de> for Members<'b> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -120,15 +124,15 @@ impl<'de: 'b, 'b> Deserialize<'de> for Members<'b> {
 struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
 
 impl<'b> Members<'b> {
-    fn get(&self, name: &str) -> Option<&'b RawValue> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'b RawValue> {
         self.given(name).filter(|value| value.get() != "null")
     }
 
-    fn given(&self, name: &str) -> Option<&'b RawValue> {
+    pub(crate) fn given(&self, name: &str) -> Option<&'b RawValue> {
         self.0.iter().rev().find(|(other, _)| other == name).map(|(_, value)| *value)
     }
 
-    fn read<T: Deserialize<'b>>(&self, name: &'static str) -> Result<Option<T>, FormError> {
+    pub(crate) fn read<T: Deserialize<'b>>(&self, name: &'static str) -> Result<Option<T>, FormError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         serde_json::from_str(value.get()).map(Some).map_err(|error| FormError::of(name, shown(&error)))
     }
@@ -143,7 +147,7 @@ impl<'b> Members<'b> {
 }
 
 /// The text of an error without its place, which is that in a part of the body.
-fn shown(error: &serde_json::Error) -> String {
+pub(crate) fn shown(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
 }
@@ -155,7 +159,7 @@ fn integer(text: &str) -> Option<i64> {
 }
 
 /// Whether a value has the type of its field, in the words of Triton's front end.
-fn check(field: &'static Field, value: &str) -> Result<(), FormError> {
+pub(crate) fn check(field: &'static Field, value: &str) -> Result<(), FormError> {
     let wrong = |text: String| Err(FormError::of(field.name, format!("{text}, got {}", cut(value))));
     let range = |is_least: bool, bound: String| {
         let than = if is_least { "greater than or equal to" } else { "less than or equal to" };
@@ -187,7 +191,7 @@ fn check(field: &'static Field, value: &str) -> Result<(), FormError> {
 }
 
 /// The beginning of a value, for an error.
-fn cut(value: &str) -> Cow<'_, str> {
+pub(crate) fn cut(value: &str) -> Cow<'_, str> {
     match value.char_indices().nth(40) {
         Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()).into(),
         None => value.into(),
@@ -284,6 +288,7 @@ impl Request {
             format: members.get("response_format").filter(|_| !as_triton).map(ToOwned::to_owned),
             variables: variables(&members)?,
             add_generation_prompt: members.flag("add_generation_prompt") != Some(false),
+            responses: None,
             late,
         })
     }
@@ -359,6 +364,11 @@ impl Request {
     /// The JSON of a setting; `None` if it is absent or null.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings.iter().find(|(field, _)| field.name == name).map(|(_, v)| v.get()).filter(|v| *v != "null")
+    }
+
+    /// The name that the client knows a field of chats by.
+    pub fn name_of(&self, field: &'static str) -> &'static str {
+        if self.responses.is_some() { responses::name_of(field) } else { field }
     }
 
     /// Whether the field was given, if only as null.

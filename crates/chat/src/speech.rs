@@ -4,6 +4,7 @@ use crate::fields::On;
 use crate::logprobs;
 use crate::places::Said;
 use crate::request::{Request, ToolChoice};
+use crate::responses::{Printer, Spoken, Status, Tokens};
 use crate::stops::Stops;
 use crate::tools::{Forced, Piece, ToolCall, ToolParser, ToolStream};
 use serde::Serialize;
@@ -89,6 +90,8 @@ pub struct Speech {
     /// Tokens of each prompt, if known.
     prompt_tokens: BTreeMap<usize, u64>,
     per_prompt: usize,
+    /// Prints an object `response` instead of choices.
+    responses: Option<Printer>,
 }
 
 /// A choice in progress.
@@ -173,6 +176,9 @@ impl Speech {
         head.extend(serde_json::to_vec(&about).unwrap_or_default());
         head.pop();
         head.extend_from_slice(b",\"choices\":[");
+        let about = (&*facts.id, facts.created, &*facts.model);
+        let settings = request.responses.as_ref();
+        let responses = settings.map(|settings| Printer::new(settings, about, request.streams, facts.fresh));
         Self {
             on: request.on,
             streams: request.streams,
@@ -184,6 +190,7 @@ impl Speech {
             echo: if request.echo { request.prompts.clone() } else { Vec::new() },
             prompt_tokens: BTreeMap::new(),
             per_prompt: request.choices,
+            responses,
             facts,
         }
     }
@@ -291,7 +298,21 @@ impl Speech {
         choice.offset += steps.iter().map(|step| step.text().chars().count()).sum::<usize>();
         if is_last {
             choice.is_over = true;
-            choice.reason = Some(choice.reason(self.facts.max_tokens, self.facts.forced.is_some(), is_exceeded));
+            // A response that is cut within a call is incomplete.
+            let keeps_reason = self.facts.forced.is_some() || self.responses.is_some();
+            choice.reason = Some(choice.reason(self.facts.max_tokens, keeps_reason, is_exceeded));
+        }
+        if let Some(printer) = &mut self.responses {
+            if is_first {
+                printer.begin(choice.spoken(), out);
+            }
+            for piece in &pieces {
+                printer.add(piece, choice.spoken(), out)?;
+            }
+            if is_last {
+                printer.end(choice.reason == Some(Reason::Length), choice.spoken(), out)?;
+            }
+            return Ok(());
         }
         if !self.streams {
             choice.logprobs.extend(steps);
@@ -393,8 +414,37 @@ impl Speech {
         Some(Usage { prompt_tokens, total_tokens: prompt_tokens + completion_tokens, completion_tokens })
     }
 
+    /// How a response ended, with its tokens.
+    fn outcome(&self) -> (Status<'static>, Option<Tokens>, Spoken<'_>) {
+        let choice = self.choices.first();
+        let is_cut = choice.is_some_and(|choice| choice.reason == Some(Reason::Length));
+        let usage = self.usage().map(|usage| Tokens { input: usage.prompt_tokens, output: usage.completion_tokens });
+        let status = if is_cut { Status::Incomplete } else { Status::Completed };
+        (status, usage, choice.map(Choice::spoken).unwrap_or_default())
+    }
+
+    /// The last event of a response that failed after its beginning. `false` for chats and completions, which have no
+    /// event of their own for it.
+    pub fn fail(&mut self, error: &Error, out: &mut Vec<u8>) -> bool {
+        let Some(mut printer) = self.responses.take() else { return false };
+        let (_, tokens, spoken) = self.outcome();
+        // Without memory for what was said, the stream just ends.
+        let _ = printer.close(Status::Failed(error), tokens, spoken, out);
+        self.responses = Some(printer);
+        true
+    }
+
     /// The chunks behind the last choice: the usage if it was asked for and is known, and the end.
-    pub fn close(&self, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED without memory for the text that a response repeats.
+    pub fn close(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        if let Some(mut printer) = self.responses.take() {
+            let (status, tokens, spoken) = self.outcome();
+            let closed = printer.close(status, tokens, spoken, out);
+            self.responses = Some(printer);
+            return closed;
+        }
         if let Some(usage) = self.usage().filter(|_| self.has_usage) {
             out.extend_from_slice(&self.head);
             out.extend_from_slice(b"],\"usage\":");
@@ -402,6 +452,7 @@ impl Speech {
             out.extend_from_slice(b"}\n\n");
         }
         out.extend_from_slice(DONE);
+        Ok(())
     }
 
     /// The body of a reply that is not streamed.
@@ -412,6 +463,11 @@ impl Speech {
         let mut out = Vec::new();
         let bytes: usize = self.choices.iter().map(|choice| choice.text.len() + choice.offset * 64).sum();
         allowance::grow_by(&mut out, bytes + 512)?;
+        if let Some(printer) = &self.responses {
+            let (status, tokens, spoken) = self.outcome();
+            printer.object(spoken, status, tokens, &mut out);
+            return Ok(out);
+        }
         out.extend_from_slice(&self.head);
         for (at, choice) in self.choices.iter().enumerate() {
             if at > 0 {
@@ -458,6 +514,10 @@ impl Choice {
             }
         }
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn spoken(&self) -> Spoken<'_> {
+        Spoken { text: &self.text, calls: &self.calls, ids: &self.ids }
     }
 
     fn keep(&mut self, pieces: &[Piece], facts: &Facts) -> Result<()> {

@@ -207,7 +207,7 @@ fn a_stream_begins_with_the_role_and_ends_once() {
     ]);
     assert_eq!(json!(deltas(&out)), expected);
     out.clear();
-    speech.close(&mut out);
+    speech.close(&mut out).unwrap();
     assert!(out.ends_with(b"data: [DONE]\n\n"));
     let usage = json!({ "prompt_tokens": 3, "total_tokens": 6, "completion_tokens": 3 });
     assert_eq!((&chunks(&out)[0]["usage"], &chunks(&out)[0]["choices"]), (&usage, &json!([])));

@@ -1,4 +1,5 @@
-//! A chat or a completion: from a body to requests of a model, and from its responses to one reply or a stream.
+//! A chat, a completion or a response: from a body to requests of a model, and from its responses to one reply or a
+//! stream.
 //!
 //! Each choice is a request of its own, in one inbox, whose key is the number of the choice. Prompts are made on a
 //! thread of [`offload`]. A reply waits for the first response of the model, which decides the status; a stream that
@@ -25,6 +26,7 @@ use chat::tools::{Forced, forced};
 use engine::{ChatModel, EngineResponse, ModelVersion};
 use memory::{Account, Charge, Kind};
 use protocol::InferRequest;
+use protocol::text::FormError;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,15 +48,19 @@ struct Target<'e> {
     lora: Option<String>,
 }
 
-pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextResult {
+/// Reads a body; the flag is `--openai-errors=triton`.
+type Read = fn(&[u8], bool) -> Result<Request, FormError>;
+
+pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: Read) -> TextResult {
     let as_triton = exchange.context.openai_errors_as_triton;
     let options = exchange.context.engine.options().chat.clone();
     exchange.context.limits.check_json(body.len()).map_err(|e| TextError::of(e, FailureKind::TooLarge, None))?;
     let bytes = body.len();
-    let read = move || Ok(Request::read(&body, on, as_triton)?);
+    let read = move || Ok(read(&body, as_triton)?);
     let (request, _charge) = text_calls::heavy(exchange, Kind::Unpacked, bytes, read).await?;
     let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
     let Target { version, model, .. } = &target;
+    let as_triton = as_triton && request.responses.is_none();
     request.admit(as_triton, model.is_vllm, model.places.has(Holds::Logprobs), model.parser.is_some())?;
     let forced = force(&request, model)?;
     let schema = schema(&request, model, forced.as_ref())?;
@@ -62,15 +68,22 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextRes
     let made = prompts(exchange, version, &request, bytes).await?;
     let ignored = model.places.ignored(&request);
     let facts = Facts {
-        id: text_errors::new_id(if on == On::Chat { "chatcmpl" } else { "cmpl" }),
+        id: match request.on {
+            _ if request.responses.is_some() => format!("resp_{}", fresh()),
+            On::Completions => text_errors::new_id("cmpl"),
+            _ => text_errors::new_id("chatcmpl"),
+        },
         created: crate::endpoints::unix_secs(),
         model: target.name.clone(),
         parser: model.parser,
         forced,
         call_bytes_max: options.call_bytes_max as usize,
-        fresh: || text_errors::new_id("").trim_start_matches('-').to_owned(),
+        fresh,
         stop: if model.places.stops() { Vec::new() } else { request.stop.clone() },
-        max_tokens: request.setting("max_tokens").and_then(|n| n.parse().ok()),
+        max_tokens: request
+            .setting("max_completion_tokens")
+            .or_else(|| request.setting("max_tokens"))
+            .and_then(|n| n.parse().ok()),
     };
     let mut speech = Speech::new(&request, facts);
     speech.count(&made.tokens, &[]);
@@ -115,9 +128,15 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextRes
         said.whole().await?
     };
     if !ignored.is_empty() {
-        reply.add(IGNORED, ignored.join(", "));
+        let names: Vec<_> = ignored.into_iter().map(|field| request.name_of(field)).collect();
+        reply.add(IGNORED, names.join(", "));
     }
     Ok(reply)
+}
+
+/// Sixteen digits, different each time.
+fn fresh() -> String {
+    text_errors::new_id("").trim_start_matches('-').to_owned()
 }
 
 /// The model that a body names, or the only one that chats, if the caller may use it.
@@ -203,12 +222,16 @@ fn schema(request: &Request, model: &ChatModel, forced: Option<&Forced>) -> Text
         return Ok(Some(forced.schema.to_string()));
     }
     let Some(format) = &request.format else { return Ok(None) };
-    let wrong = |text: String| TextError::of(Error::invalid(text), FailureKind::Form, Some("response_format"));
+    let field = request.name_of("response_format");
+    let wrong = |text: String| TextError::of(Error::invalid(text), FailureKind::Form, Some(field));
     let format: serde_json::Value = serde_json::from_str(format.get()).map_err(|error| wrong(error.to_string()))?;
     let schema = match format["type"].as_str() {
         Some("text") => return Ok(None),
         Some("json_object") => serde_json::json!({ "type": "object" }),
         Some("json_schema") => match &format["json_schema"]["schema"] {
+            serde_json::Value::Null if request.responses.is_some() => {
+                return Err(wrong("schema is missing".to_owned()));
+            }
             serde_json::Value::Null => return Err(wrong("json_schema.schema is missing".to_owned())),
             schema => schema.clone(),
         },
@@ -382,11 +405,22 @@ impl Stream {
     fn fail(&mut self, mut out: Vec<u8>, error: Error) -> Event {
         self.phase = Phase::Over;
         self.said.inbox.close();
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(text_errors::event(&error).as_bytes());
-        out.extend_from_slice(b"\n\n");
-        out.extend_from_slice(DONE);
+        if !self.said.speech.fail(&error, &mut out) {
+            out.extend_from_slice(b"data: ");
+            out.extend_from_slice(text_errors::event(&error).as_bytes());
+            out.extend_from_slice(b"\n\n");
+            out.extend_from_slice(DONE);
+        }
         Event { error: Some(error), ..Event::text(out.into()) }
+    }
+
+    /// The events behind the last choice.
+    fn finish(&mut self, mut out: Vec<u8>) -> Event {
+        if let Err(error) = self.said.speech.close(&mut out) {
+            return self.fail(out, error);
+        }
+        self.phase = Phase::Over;
+        Event::text(out.into())
     }
 
     /// Adds what the model said so far.
@@ -415,11 +449,7 @@ impl EventSource for Stream {
                     }
                     self.said.inbox.close();
                     match self.said.counting() {
-                        None => {
-                            self.said.speech.close(&mut out);
-                            self.phase = Phase::Over;
-                            return Poll::Ready(Some(Event::text(out.into())));
-                        }
+                        None => return Poll::Ready(Some(self.finish(out))),
                         Some(Ok(work)) => self.phase = Phase::Counts(work),
                         Some(Err(error)) => return Poll::Ready(Some(self.fail(out, error))),
                     }
@@ -430,9 +460,7 @@ impl EventSource for Stream {
                 Phase::Counts(work) => {
                     let texts = ready!(Pin::new(work).poll(cx)).unwrap_or_default();
                     self.said.speech.count(&[], &texts);
-                    self.said.speech.close(&mut out);
-                    self.phase = Phase::Over;
-                    return Poll::Ready(Some(Event::text(out.into())));
+                    return Poll::Ready(Some(self.finish(out)));
                 }
                 Phase::Over => return Poll::Ready(None),
             }
