@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 use chat::places::Said;
-use chat::request::{Request, ToolChoice};
+use chat::request::{ChatRequest, ToolChoice};
 use chat::responses;
 use chat::speech::{Facts, Speech};
 use chat::tools::ToolParser;
 use serde_json::{Value, json};
 
-fn read(body: &Value) -> Result<Request, String> {
+fn read(body: &Value) -> Result<ChatRequest, String> {
     let read = responses::read(body.to_string().as_bytes());
     read.map_err(|error| format!("{}: {}", error.field.unwrap_or("-"), error.text))
 }

@@ -4,7 +4,7 @@
 //! calls are kept by the caller, and items refer to them.
 
 use super::Settings;
-use crate::tools::{Piece, ToolCall};
+use crate::tools::{TextPiece, ToolCall};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -107,9 +107,9 @@ impl Printer {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED without memory for the events that repeat a text.
-    pub(crate) fn add(&mut self, piece: &Piece, spoken: Spoken<'_>, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn add(&mut self, piece: &TextPiece, spoken: Spoken<'_>, out: &mut Vec<u8>) -> Result<()> {
         match piece {
-            Piece::Content(more) => {
+            TextPiece::Content(more) => {
                 self.said += more.len();
                 if let Some(Item { of: Of::Message(range), .. }) = self.open() {
                     range.end += more.len();
@@ -124,13 +124,13 @@ impl Printer {
                     self.open_message(text, spoken, out);
                 }
             }
-            Piece::Begin(call, _) => {
+            TextPiece::Begin(call, _) => {
                 self.close_item("completed", spoken, out)?;
                 self.taken = self.said;
                 self.open_item("fc", Of::Call(*call), spoken, out);
             }
-            Piece::Arguments(_, more) if more.is_empty() => {}
-            Piece::Arguments(_, more) => self.delta("response.function_call_arguments", "", more, out),
+            TextPiece::Arguments(_, more) if more.is_empty() => {}
+            TextPiece::Arguments(_, more) => self.delta("response.function_call_arguments", "", more, out),
         }
         Ok(())
     }

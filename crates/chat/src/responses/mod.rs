@@ -13,6 +13,6 @@ pub use read::read;
 /// The part of a request that its response repeats.
 #[derive(Debug)]
 pub struct Settings {
-    /// Members of the object `response`.
+    /// BodyMembers of the object `response`.
     members: String,
 }
