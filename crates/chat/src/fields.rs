@@ -323,9 +323,10 @@ mod tests {
         check("src/api/openapi/generated/chat.ts", |_| {
             format!(
                 "// Made by `NEREID_UPDATE=1 cargo test -p nereid-chat fields` of crates/chat/src/fields.rs.\n\
-                 import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the bodies of chats, completions and responses. \
-                 */\nexport const CHAT_SCHEMAS: Schema = {{\n  ChatRequest: {},\n  CompletionRequest: {},\n  ChatAnswer: {},\n  \
-                 CompletionAnswer: {},\n  ResponsesRequest: {},\n  ResponsesAnswer: {},\n}}\n",
+                 import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the bodies of chats, completions \
+                 and responses. */\nexport const CHAT_SCHEMAS: Schema = {{\n  ChatRequest: {},\n  \
+                 CompletionRequest: {},\n  ChatAnswer: {},\n  CompletionAnswer: {},\n  ResponsesRequest: {},\n  \
+                 ResponsesAnswer: {},\n}}\n",
                 request(of(On::Chat), "messages"),
                 request(of(On::Completions), "prompt"),
                 answer("message", &json!({ "type": "object" })),

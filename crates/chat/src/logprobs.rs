@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn log_probabilities_have_openais_forms() {
-        let json = r#"[{"7":{"logprob":-1.5,"rank":2,"decoded_token":"Hé"},"3":{"logprob":-0.5,"rank":1,"decoded_token":"x"}},
+        let json = r#"[{"7":{"logprob":-1.5,"rank":2,"decoded_token":"Hé"},
+            "3":{"logprob":-0.5,"rank":1,"decoded_token":"x"}},
             {"9":{"logprob":-0.25,"rank":1,"decoded_token":"!"}}]"#;
         let steps = read(json.as_bytes()).unwrap();
         let top = r#"[{"token":"x","logprob":-0.5,"bytes":[120]},{"token":"Hé","logprob":-1.5,"bytes":[72,195,169]}]"#;

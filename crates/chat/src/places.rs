@@ -63,7 +63,8 @@ const NAMES: &[(Holds, &str, bool, &[&str])] = &[
     (Holds::Tools, "tools", true, &["tools"]),
     (Holds::Stream, "stream", true, &["stream"]),
     (Holds::Sampling, "sampling_parameters", true, &["sampling_parameters"]),
-    (Holds::ExcludesPrompt, "exclude_prompt", true, &["exclude_input_in_output", "sampling_param_exclude_input_from_output"]),
+    (Holds::ExcludesPrompt, "exclude_prompt", true,
+        &["exclude_input_in_output", "sampling_param_exclude_input_from_output"]),
     (Holds::WantsLogprobs, "return_logprobs", true, &["return_logprobs"]),
     (Holds::WantsPromptTokens, "return_prompt_tokens", true, &["return_num_input_tokens"]),
     (Holds::WantsTextTokens, "return_text_tokens", true, &["return_num_output_tokens"]),
@@ -211,11 +212,11 @@ impl Places {
                     text = json(&request.messages)?;
                     Element::Text(text.as_bytes())
                 }
-                Holds::Tools if !request.tools.is_empty() => {
-                    text = json(&request.tools)?;
+                Holds::Tools if !request.functions.tools.is_empty() => {
+                    text = json(&request.functions.tools)?;
                     Element::Text(text.as_bytes())
                 }
-                Holds::Stream => Element::Flag(request.streams),
+                Holds::Stream => Element::Flag(request.reply.streams),
                 Holds::Sampling => {
                     text = sampling(asked);
                     Element::Text(text.as_bytes())
@@ -224,7 +225,7 @@ impl Places {
                 Holds::ExcludesPrompt | Holds::WantsPromptTokens | Holds::WantsTextTokens | Holds::WantsReason => {
                     Element::Flag(true)
                 }
-                Holds::WantsLogprobs => Element::Flag(request.logprobs.is_some()),
+                Holds::WantsLogprobs => Element::Flag(request.reply.logprobs.is_some()),
                 Holds::Stop if !request.stop.is_empty() => {
                     let all: Vec<_> = request.stop.iter().map(|text| Element::Text(text.as_bytes())).collect();
                     put(at, &all)?;
@@ -249,7 +250,7 @@ impl Places {
             }
         }
         let outputs = self.found.iter().filter(|(holds, _)| !holds.is_input());
-        let outputs = outputs.filter(|(holds, _)| *holds != Holds::Logprobs || request.logprobs.is_some());
+        let outputs = outputs.filter(|(holds, _)| *holds != Holds::Logprobs || request.reply.logprobs.is_some());
         let outputs = outputs.filter_map(|&(_, at)| signature.outputs.get(at));
         let form = protocol::OutputForm { binary: true, ..protocol::OutputForm::default() };
         let requested = |output: &OutputSpec| RequestedOutput { name: output.name.clone(), form, region: None };
@@ -286,7 +287,7 @@ impl Places {
     }
 }
 
-/// What a model said in a response.
+/// Words of a model, in a response.
 #[derive(Debug, Default, Clone)]
 pub struct Said {
     /// A piece of the text; may end within a character.
@@ -412,7 +413,7 @@ fn sampling(asked: &Asked<'_>) -> String {
             put(field.name, &value);
         }
     }
-    if let Some(top) = asked.request.logprobs {
+    if let Some(top) = asked.request.reply.logprobs {
         // The token that was drawn is always there.
         put("logprobs", &top.max(1).to_string());
     }

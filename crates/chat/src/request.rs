@@ -27,42 +27,56 @@ pub struct ChatRequest {
     pub on: On,
     /// Name in the body.
     pub model: Option<String>,
-    /// Whether the text is streamed.
-    pub streams: bool,
-    /// Whether a stream ends with its usage.
-    pub has_usage: bool,
+    /// Parts of the reply.
+    pub reply: ReplyForm,
     /// Choices for each prompt.
     pub choices: usize,
     /// The conversation of a chat, as templates see it.
     pub messages: Vec<Value>,
     /// Prompts of a completion.
     pub prompts: Vec<String>,
-    /// Whether the prompt is put before the text.
-    pub echo: bool,
     /// Texts before which a choice ends.
     pub stop: Vec<String>,
     /// Fields that a model may take, with their JSON; `null` for one that was given as such.
     pub settings: Vec<(&'static Field, Box<RawValue>)>,
-    /// Number of the most probable tokens at each place; `None` without log probabilities.
-    pub logprobs: Option<u32>,
-    /// Functions, as templates see them.
-    pub tools: Vec<Value>,
-    /// Functions, as schemas are made of them.
-    pub raw_tools: Option<Box<RawValue>>,
-    /// Whether and which function is called.
-    pub tool_choice: ToolChoice,
-    /// Whether there may be more than one call.
-    pub has_parallel_calls: bool,
+    /// Functions that the model may call.
+    pub functions: Functions,
     /// Form of the text that the client demands.
     pub format: Option<Box<RawValue>>,
     /// Further variables of the template.
     pub variables: Vec<(String, Value)>,
     /// Whether the prompt ends where the assistant begins.
     pub add_generation_prompt: bool,
-    /// What an object `response` repeats of the request; `None` for chats and completions.
-    pub responses: Option<responses::Settings>,
+    /// Members of the request that an object `response` repeats; `None` for chats and completions.
+    pub responses: Option<responses::RepeatedSettings>,
     /// Fields that Triton checks after it found the model.
     late: Late,
+}
+
+/// Parts of a reply.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReplyForm {
+    /// Whether the text is streamed.
+    pub streams: bool,
+    /// Whether a stream ends with its usage.
+    pub has_usage: bool,
+    /// Whether the prompt is put before the text.
+    pub echo: bool,
+    /// Number of the most probable tokens at each place; `None` without log probabilities.
+    pub logprobs: Option<u32>,
+}
+
+/// Functions that a model may call.
+#[derive(Debug, Default)]
+pub struct Functions {
+    /// The functions, as templates see them.
+    pub tools: Vec<Value>,
+    /// The functions, as schemas are made of them.
+    pub raw: Option<Box<RawValue>>,
+    /// Whether and which function is called.
+    pub choice: ToolChoice,
+    /// Whether there may be more than one call.
+    pub has_parallel_calls: bool,
 }
 
 /// Choice of a function.
@@ -73,11 +87,11 @@ pub enum ToolChoice {
     Absent,
     /// The model decides.
     Auto,
-    /// None is called.
+    /// No function is called.
     None,
-    /// Any is called.
+    /// Any function is called.
     Required,
-    /// This one is called.
+    /// The named function is called.
     Named(String),
 }
 
@@ -272,19 +286,23 @@ impl ChatRequest {
         Ok(Self {
             on,
             model,
-            streams: members.flag("stream") == Some(true),
-            has_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+            reply: ReplyForm {
+                streams: members.flag("stream") == Some(true),
+                has_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+                echo: members.flag("echo") == Some(true),
+                logprobs: logprobs.and_then(|top| u32::try_from(top).ok()),
+            },
             choices: usize::try_from(n).unwrap_or(1),
             messages: if on == On::Chat { messages(&members)? } else { Vec::new() },
             prompts: if on == On::Completions { prompts(&members)? } else { Vec::new() },
-            echo: members.flag("echo") == Some(true),
             stop: stop(&members)?,
             settings,
-            logprobs: logprobs.and_then(|top| u32::try_from(top).ok()),
-            tools,
-            raw_tools: members.get("tools").map(ToOwned::to_owned),
-            tool_choice: tool_choice(&members)?,
-            has_parallel_calls: members.flag("parallel_tool_calls") != Some(false),
+            functions: Functions {
+                tools,
+                raw: members.get("tools").map(ToOwned::to_owned),
+                choice: tool_choice(&members)?,
+                has_parallel_calls: members.flag("parallel_tool_calls") != Some(false),
+            },
             format: members.get("response_format").filter(|_| !as_triton).map(ToOwned::to_owned),
             variables: variables(&members)?,
             add_generation_prompt: members.flag("add_generation_prompt") != Some(false),
@@ -336,22 +354,22 @@ impl ChatRequest {
         if late.has_top_logprobs && !late.has_logprobs {
             return fail("`top_logprobs` can only be used when `logprobs` is True");
         }
-        match &self.tool_choice {
-            ToolChoice::Required if self.tools.is_empty() => {
+        match &self.functions.choice {
+            ToolChoice::Required if self.functions.tools.is_empty() => {
                 return fail("\"required\" tool choice requires CreateChatCompletionRequest.tools to be provided");
             }
-            ToolChoice::Named(_) if self.tools.is_empty() => {
+            ToolChoice::Named(_) if self.functions.tools.is_empty() => {
                 return fail("Named tool choice requires CreateChatCompletionRequest.tools to be provided");
             }
-            ToolChoice::Auto if !has_parser && (as_triton || !self.tools.is_empty()) => {
+            ToolChoice::Auto if !has_parser && (as_triton || !self.functions.tools.is_empty()) => {
                 return fail("\"auto\" tool choice requires --tool-call-parser to be set");
             }
-            ToolChoice::Absent if !has_parser && !self.tools.is_empty() => {
+            ToolChoice::Absent if !has_parser && !self.functions.tools.is_empty() => {
                 return fail("having tools in the request requires --tool-call-parser to be set");
             }
             _ => {}
         }
-        if late.has_stream_options && !self.streams {
+        if late.has_stream_options && !self.reply.streams {
             return fail("`stream_options` can only be used when `stream` is True");
         }
         let total = self.choices * self.prompts.len().max(1);
@@ -392,7 +410,7 @@ fn prompts(members: &BodyMembers<'_>) -> Result<Vec<String>, FormError> {
     match (text.starts_with('['), first) {
         (true, Some(b'"' | b']')) => Ok(members.read("prompt")?.unwrap_or_default()),
         (true, Some(b'0'..=b'9' | b'[')) => {
-            Err(FormError::of("prompt", "token ids are not supported: send the text that they stand for"))
+            Err(FormError::of("prompt", "token ids are not supported: send the text of these tokens"))
         }
         _ => Err(FormError::of(
             "prompt",
@@ -580,7 +598,7 @@ fn function(at: usize, value: &RawValue) -> Result<Value, FormError> {
                 let text: String = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
                 let empty = text.trim().is_empty();
                 serde_json::from_str(if empty { "{}" } else { &text })
-                    .map_err(|error| wrong(format!("arguments are no JSON: {error}")))?
+                    .map_err(|error| wrong(format!("arguments must be JSON: {error}")))?
             }
             _ => parsed(at, value)?,
         };

@@ -4,9 +4,10 @@ use crate::fields::On;
 use crate::logprobs;
 use crate::places::Said;
 use crate::request::{ChatRequest, ToolChoice};
-use crate::responses::{Printer, Spoken, Status, Tokens};
+use crate::responses::{ResponsePrinter, ResponseStatus, Spoken, Tokens};
 use crate::stops::Stops;
 use crate::tools::{Forced, TextPiece, ToolCall, ToolParser, ToolStream};
+use crate::wire::{self, delta, printed};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,7 +40,7 @@ impl Reason {
     }
 }
 
-/// What is known of a reply before the model speaks.
+/// Facts of a reply before the model speaks.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// Id of the reply.
@@ -91,7 +92,7 @@ pub struct Speech {
     prompt_tokens: BTreeMap<usize, u64>,
     per_prompt: usize,
     /// Prints an object `response` instead of choices.
-    responses: Option<Printer>,
+    responses: Option<ResponsePrinter>,
 }
 
 /// A choice in progress.
@@ -119,7 +120,7 @@ struct ChoiceState {
 #[allow(missing_docs)]
 pub enum Continuation {
     GoesOn,
-    /// It is over: the model's request is to be cancelled.
+    /// The choice is over: the model's request is to be cancelled.
     Over,
 }
 
@@ -143,7 +144,7 @@ struct TokenUsage {
 impl Speech {
     /// A reply to a request with this number of prompts.
     pub fn new(request: &ChatRequest, facts: Facts) -> Self {
-        let is_asked = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
+        let is_asked = !request.functions.tools.is_empty() && request.functions.choice != ToolChoice::None;
         let reader = || match (&facts.forced, facts.parser.filter(|_| is_asked)) {
             (Some(forced), _) => Some(forced.stream(facts.call_bytes_max)),
             (None, Some(parser)) => Some(parser.stream(facts.call_bytes_max)),
@@ -165,29 +166,30 @@ impl Speech {
             has_begun: false,
         };
         let choices = (0..prompts * request.choices).map(choice).collect();
-        let object = match (request.on, request.streams) {
+        let object = match (request.on, request.reply.streams) {
             (On::Completions, _) => "text_completion",
             (_, true) => "chat.completion.chunk",
             (_, false) => "chat.completion",
         };
         let about =
             ChunkHead { id: &facts.id, object, created: facts.created, model: &facts.model, system_fingerprint: None };
-        let mut head = if request.streams { b"data: ".to_vec() } else { Vec::new() };
+        let mut head = if request.reply.streams { b"data: ".to_vec() } else { Vec::new() };
         head.extend(serde_json::to_vec(&about).unwrap_or_default());
         head.pop();
         head.extend_from_slice(b",\"choices\":[");
         let about = (&*facts.id, facts.created, &*facts.model);
         let settings = request.responses.as_ref();
-        let responses = settings.map(|settings| Printer::new(settings, about, request.streams, facts.fresh));
+        let responses =
+            settings.map(|settings| ResponsePrinter::new(settings, about, request.reply.streams, facts.fresh));
         Self {
             on: request.on,
-            streams: request.streams,
-            has_usage: request.has_usage,
-            has_logprobs: request.logprobs.is_some(),
-            has_parallel_calls: request.has_parallel_calls,
+            streams: request.reply.streams,
+            has_usage: request.reply.has_usage,
+            has_logprobs: request.reply.logprobs.is_some(),
+            has_parallel_calls: request.functions.has_parallel_calls,
             head,
             choices,
-            echo: if request.echo { request.prompts.clone() } else { Vec::new() },
+            echo: if request.reply.echo { request.prompts.clone() } else { Vec::new() },
             prompt_tokens: BTreeMap::new(),
             per_prompt: request.choices,
             responses,
@@ -251,7 +253,7 @@ impl Speech {
     /// The model's last response of a choice had no content.
     ///
     /// # Errors
-    /// See [`said`](Self::said).
+    /// RESOURCE_EXHAUSTED above [`TEXT_BYTES_MAX`].
     pub fn ended(&mut self, at: usize, out: &mut Vec<u8>) -> Result<()> {
         self.said(at, &Said::default(), true, out).map(drop)
     }
@@ -415,11 +417,11 @@ impl Speech {
     }
 
     /// How a response ended, with its tokens.
-    fn outcome(&self) -> (Status<'static>, Option<Tokens>, Spoken<'_>) {
+    fn outcome(&self) -> (ResponseStatus<'static>, Option<Tokens>, Spoken<'_>) {
         let choice = self.choices.first();
         let is_cut = choice.is_some_and(|choice| choice.reason == Some(Reason::Length));
         let usage = self.usage().map(|usage| Tokens { input: usage.prompt_tokens, output: usage.completion_tokens });
-        let status = if is_cut { Status::Incomplete } else { Status::Completed };
+        let status = if is_cut { ResponseStatus::Incomplete } else { ResponseStatus::Completed };
         (status, usage, choice.map(ChoiceState::spoken).unwrap_or_default())
     }
 
@@ -429,7 +431,7 @@ impl Speech {
         let Some(mut printer) = self.responses.take() else { return false };
         let (_, tokens, spoken) = self.outcome();
         // Without memory for what was said, the stream just ends.
-        let _ = printer.close(Status::Failed(error), tokens, spoken, out);
+        let _ = printer.close(ResponseStatus::Failed(error), tokens, spoken, out);
         self.responses = Some(printer);
         true
     }
@@ -555,88 +557,6 @@ impl ChoiceState {
     }
 
     fn message(&self) -> String {
-        let calls = self.calls.iter().zip(&self.ids);
-        let calls = calls.map(|(call, id)| Called {
-            id,
-            kind: "function",
-            function: CalledFunction { name: &call.name, arguments: &call.arguments },
-        });
-        let calls: Vec<_> = calls.collect();
-        printed(&Message {
-            role: "assistant",
-            content: Some(&self.text),
-            tool_calls: (!calls.is_empty()).then_some(calls),
-        })
+        wire::message(&self.text, self.calls.iter().zip(&self.ids))
     }
-}
-
-#[derive(Serialize)]
-struct Message<'a> {
-    role: &'static str,
-    content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<Vec<Called<'a>>>,
-}
-
-#[derive(Serialize)]
-struct Called<'a> {
-    id: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    function: CalledFunction<'a>,
-}
-
-#[derive(Serialize)]
-struct CalledFunction<'a> {
-    name: &'a str,
-    arguments: &'a str,
-}
-
-#[derive(Serialize)]
-struct Delta<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<[DeltaCall<'a>; 1]>,
-}
-
-#[derive(Serialize)]
-struct DeltaCall<'a> {
-    index: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    function: DeltaFunction<'a>,
-}
-
-#[derive(Serialize)]
-struct DeltaFunction<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    arguments: &'a str,
-}
-
-fn delta(piece: &TextPiece, ids: &[String]) -> String {
-    let call = |index, id, name, arguments: &str| {
-        printed(&Delta {
-            content: None,
-            tool_calls: Some([DeltaCall {
-                index,
-                id,
-                kind: id.map(|_| "function"),
-                function: DeltaFunction { name, arguments },
-            }]),
-        })
-    };
-    match piece {
-        TextPiece::Content(text) => printed(&Delta { content: Some(text), tool_calls: None }),
-        TextPiece::Begin(index, name) => call(*index, ids.get(*index).map(String::as_str), Some(name.as_str()), ""),
-        TextPiece::Arguments(index, more) => call(*index, None, None, more),
-    }
-}
-
-fn printed(value: &impl Serialize) -> String {
-    // Types whose keys are texts: this cannot fail.
-    serde_json::to_string(value).unwrap_or_default()
 }

@@ -215,13 +215,15 @@ fn a_stream_begins_with_the_role_and_ends_once() {
 
 #[test]
 fn templates_see_messages_in_the_order_of_their_members() {
-    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{\"z\": 1, \"a\": 12345678901234567890}" } });
+    let arguments = "{\"z\": 1, \"a\": 12345678901234567890}";
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": arguments } });
     let messages = json!([
         { "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] },
         { "role": "assistant", "content": null, "tool_calls": [call] },
     ]);
     let request = read(On::Chat, &json!({ "messages": messages })).unwrap();
-    let source = "{{ messages[1].content }}{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}";
+    let source = "{{ messages[1].content }}{{ messages[0].content }}|\
+        {{ messages[1].tool_calls[0].function.arguments | tojson }}";
     let template = chat::template::Template::compile(source).unwrap();
     let conversation = Conversation { messages: request.messages, ..Conversation::default() };
     assert_eq!(template.render(&conversation).unwrap(), "a\nb|{\"z\": 1, \"a\": 12345678901234567890}");

@@ -49,9 +49,9 @@ struct ChatTarget<'e> {
 }
 
 /// Reads a body; the flag is `--openai-errors=triton`.
-type Read = fn(&[u8], bool) -> Result<ChatRequest, FormError>;
+type ReadBody = fn(&[u8], bool) -> Result<ChatRequest, FormError>;
 
-pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: Read) -> TextResult {
+pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) -> TextResult {
     let as_triton = exchange.context.openai_errors_as_triton;
     let options = exchange.context.engine.options().chat.clone();
     exchange.context.limits.check_json(body.len()).map_err(|e| TextError::of(e, FailureKind::TooLarge, None))?;
@@ -114,9 +114,9 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: Read) -> Tex
     }
     let charge = account.empty(Kind::Answer, false);
     let mut said = Saying { inbox, version: (*version).clone(), speech, charge, taken: 0, account: account.clone() };
-    let mut reply = if request.streams {
+    let mut reply = if request.reply.streams {
         let mut out = Vec::new();
-        // What the model says first decides the status.
+        // The first words of the model decide the status.
         said.next(&mut out).await?;
         let mut events = Events::of(Box::new(ChatStream { said, phase: Phase::Says, begun: Some(out) }));
         let first = poll_fn(|cx| events.poll_next(cx)).await;
@@ -202,7 +202,7 @@ fn only_model(exchange: &HttpExchange<'_>) -> TextResult<engine::TextName> {
 
 /// Calls that the request demands.
 fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>> {
-    let choice = match &request.tool_choice {
+    let choice = match &request.functions.choice {
         ToolChoice::Required => serde_json::json!("required"),
         ToolChoice::Named(name) => serde_json::json!({ "type": "function", "function": { "name": name } }),
         _ => return Ok(None),
@@ -211,7 +211,7 @@ fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>>
         let text = "the model has no place for structured outputs, so no call can be forced; use \"auto\"";
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
     }
-    let tools: Vec<_> = request.raw_tools.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
+    let tools: Vec<_> = request.functions.raw.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
     let tools: Vec<serde_json::Value> = tools.into_iter().flat_map(|all: Vec<_>| all).collect();
     Ok(forced(&choice, &tools)?)
 }
@@ -277,7 +277,7 @@ async fn prompts(
 /// Whether tokens are counted by the tokenizer, because the model does not.
 fn wants_count(request: &ChatRequest, model: &ChatModel) -> bool {
     let counts = model.places.has(Holds::PromptTokens) && model.places.has(Holds::TextTokens);
-    (request.has_usage || !request.streams) && !counts && model.has_tokenizer()
+    (request.reply.has_usage || !request.reply.streams) && !counts && model.has_tokenizer()
 }
 
 /// Tokens of each text; empty if they cannot be counted.
@@ -289,7 +289,7 @@ fn count(model: &ChatModel, texts: &[String], has_special: bool) -> Vec<u64> {
 
 fn render(model: &ChatModel, request: &ChatRequest) -> Result<String> {
     let templates = model.templates()?;
-    let Some(template) = templates.of(!request.tools.is_empty()) else {
+    let Some(template) = templates.of(!request.functions.tools.is_empty()) else {
         return Err(Error::internal(
             "Cannot use chat template functions because tokenizer.chat_template is not set and no template argument \
              was passed: start the server with --chat-template=FILE, or with --tokenizer=FOLDER whose \
@@ -303,7 +303,7 @@ fn render(model: &ChatModel, request: &ChatRequest) -> Result<String> {
     }
     template.render(&Conversation {
         messages: request.messages.clone(),
-        tools: (!request.tools.is_empty()).then(|| request.tools.clone()),
+        tools: (!request.functions.tools.is_empty()).then(|| request.functions.tools.clone()),
         add_generation_prompt: request.add_generation_prompt,
         variables,
     })

@@ -9,7 +9,7 @@ pub const FIELDS: &[Field] = &{
     use On::Chat as R;
     use Use::*;
     [
-        field("model", R, Text, Here, false, "As for chats."),
+        field("model", R, Text, Here, false, "The same as for chats."),
         field("input", R, Any, Here, false,
             "A text, or a list of messages, `function_call` and `function_call_output`. Contents are texts or lists \
              of text parts."),
@@ -26,7 +26,7 @@ pub const FIELDS: &[Field] = &{
             "`format`: `text`, `json_object` or `json_schema`, the latter two for models that have a place for \
              structured outputs."),
         field("reasoning", R, Object, Here, false, "`effort` is a variable of the template. The rest has no effect."),
-        field("chat_template_kwargs", R, Object, Here, false, "As for chats."),
+        field("chat_template_kwargs", R, Object, Here, false, "The same as for chats."),
         field("store", R, Flag, Nothing, false, "Nothing is stored: the response has `false`."),
         field("metadata", R, Object, Nothing, false, "Repeated in the response."),
         field("user", R, Text, Nothing, false, "Repeated in the response."),

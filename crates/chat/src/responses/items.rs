@@ -39,7 +39,7 @@ impl<'b> Messages<'b> {
     /// Adds `input`.
     ///
     /// # Errors
-    /// `input` is no text or list, or an item has a form that is not supported.
+    /// INVALID_ARG, as a [`FormError`]: `input` is neither a text nor a list, or an item has an unsupported form.
     pub(super) fn read(&mut self, input: &'b RawValue) -> Result<(), FormError> {
         let text = input.get();
         if text.starts_with('"') {

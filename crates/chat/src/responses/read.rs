@@ -1,7 +1,7 @@
 //! A body to the body of a chat. The JSON of its parts is copied, so that the order of keys and the digits of numbers
 //! stay.
 
-use super::Settings;
+use super::RepeatedSettings;
 use super::fields::{FIELDS, name_of, passed};
 use super::items::Messages;
 use crate::fields::{On, Use};
@@ -77,8 +77,8 @@ pub fn read(body: &[u8]) -> Result<ChatRequest, FormError> {
     );
     // An event is one line. A text has no line breaks of its own, as JSON escapes them.
     let members = settings.0.replace(['\n', '\r'], " ");
-    request.has_usage = true;
-    request.responses = Some(Settings { members });
+    request.reply.has_usage = true;
+    request.responses = Some(RepeatedSettings { members });
     Ok(request)
 }
 
@@ -133,9 +133,9 @@ fn format<'b>(members: &BodyMembers<'b>) -> Result<Option<(&'b RawValue, String)
 /// Functions, each list without its brackets.
 #[derive(Default)]
 struct Tools {
-    /// As chats have them.
+    /// The tools in the form of chats.
     of_chat: String,
-    /// As the response repeats them.
+    /// The tools in the form in which the response repeats them.
     repeated: String,
 }
 
