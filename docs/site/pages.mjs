@@ -46,7 +46,14 @@ export const GROUPS = [
     ],
   },
   { title: 'Serve trees', pages: [['docs/trees.md', 'trees.html'], ...once('tutorials/xgboost', 'Tutorial: XGBoost')] },
-  { title: 'Serve an LLM', pages: [['docs/vllm.md', 'vllm.html'], ...once('tutorials/llm', 'Tutorial: a small LLM')] },
+  {
+    title: 'Serve an LLM',
+    pages: [
+      ['docs/vllm.md', 'vllm.html'],
+      ['docs/chat-engines.md', 'chat-engines.html'],
+      ...once('tutorials/llm', 'Tutorial: a small LLM'),
+    ],
+  },
   {
     title: 'Call a server',
     pages: [
