@@ -543,7 +543,7 @@ fn first_text(bytes: &Bytes) -> Result<Option<Bytes>, usize> {
 fn first_count(datatype: DataType, bytes: &[u8]) -> Option<u64> {
     match datatype {
         DataType::Uint32 | DataType::Int32 => {
-            Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?)).map(u64::from).filter(|&n| n <= i32::MAX as u64)
+            Some(u64::from(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))).filter(|&n| n <= i32::MAX as u64)
         }
         DataType::Uint64 | DataType::Int64 => {
             Some(u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?)).filter(|&n| n <= i64::MAX as u64)

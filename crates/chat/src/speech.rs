@@ -245,6 +245,10 @@ impl Speech {
         }
         let text = choice.whole_characters(&said.text, is_last);
         let (text, is_stopped) = choice.stops.push(&text, is_last);
+        if is_stopped {
+            // The model may have gone on up to its last token.
+            choice.reason = Some(Reason::Stop);
+        }
         let (is_final, is_last) = (is_last, is_last || is_stopped);
         self.speak(at, text, steps, is_last, out)?;
         Ok(if self.is_choice_over(at) && !is_final { Continuation::Over } else { Continuation::GoesOn })
