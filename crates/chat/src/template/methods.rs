@@ -292,7 +292,7 @@ fn split_words(mut text: &str, count: usize, from_end: bool) -> Vec<&str> {
 }
 
 fn lines(state: &mut State<'_, '_>, text: &str, keeps_ends: bool) -> Returned {
-    let lines = python::lines_of(text, keeps_ends);
+    let lines = python::lines(text, keeps_ends);
     state.consume_fuel(lines.len() as u64)?;
     Ok(lines.into_iter().map(Value::from).collect())
 }

@@ -152,7 +152,7 @@ pub(super) fn is_space(c: char) -> bool {
 }
 
 /// The lines of a text, by the ends of lines that Python knows.
-pub(super) fn lines_of(mut text: &str, keeps_ends: bool) -> Vec<&str> {
+pub(super) fn lines(mut text: &str, keeps_ends: bool) -> Vec<&str> {
     let is_end = |c: char| matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = Vec::new();
     while let Some(end) = text.find(is_end) {
