@@ -593,7 +593,21 @@ CHAT_TOOLS = {
     }.items()
 }
 
-for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "files": FILES, "picture": PICTURE, "boxes": BOXES, "chat_template": CHAT_TEMPLATE, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT, "chat_tools": CHAT_TOOLS}.items():
+# --- chat_forms: form, parser, size of pieces, kind of model; then a body, a byte 0xFF, and what a model says
+FLAT = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+NESTED = [{"type": "function", "function": {"name": "f"}}]
+CHAT_FORMS = {
+    name: bytes([form, parser, 4, model]) + text(body) + b"\xff" + said.encode()
+    for name, (form, parser, model, body, said) in {
+        "chat": (0, 5, 2, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], "stop": ["w b"], "n": 2, "seed": 5}, "\u00e9 w b"),
+        "chat_tools": (0, 2, 4, {"messages": [{"role": "user", "content": "a"}], "tools": NESTED}, "I see.<tool_call>" + CALL + "</tool_call>"),
+        "completions": (1, 4, 1, {"model": "m", "prompt": "a", "echo": True, "logit_bias": None, "max_tokens": 5}, " b"),
+        "responses": (2, 2, 0, {"input": "a", "instructions": "b", "tools": [FLAT], "text": {"format": {"type": "json_object"}}}, "I see.<tool_call>" + CALL + "</tool_call>\n<tool_call>" + CALL + "</tool_call>"),
+        "items": (2, 2, 4, {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}, {"type": "function_call_output", "call_id": "1", "output": "b"}], "metadata": {"a": "b"}}, "\n\u00e9"),
+    }.items()
+}
+
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "files": FILES, "picture": PICTURE, "boxes": BOXES, "chat_forms": CHAT_FORMS, "chat_template": CHAT_TEMPLATE, "json": JSON, "text_forms": TEXT_FORMS, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "cache_entry": CACHE_ENTRY, "cache_messages": CACHE_MESSAGES, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE, "load_response": LOAD_RESPONSE, "redis_reply": REDIS_REPLY, "text": TEXT, "chat_tools": CHAT_TOOLS}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

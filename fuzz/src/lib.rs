@@ -41,7 +41,7 @@ pub use archive::archive;
 pub use cache_entry::cache_entry;
 pub use cache_messages::cache_messages;
 pub use certificate::certificate;
-pub use chat::fuzz::chat_template;
+pub use chat::fuzz::{chat_forms, chat_template};
 pub use chat_tools::chat_tools;
 pub use elf::elf;
 pub use files::files;
@@ -138,6 +138,7 @@ pub const TARGETS: [(&str, Target); 32] = [
     ("files", files),
     ("picture", picture),
     ("boxes", boxes),
+    ("chat_forms", chat_forms),
     ("chat_template", chat_template),
     ("json", json),
     ("text_forms", text_forms),

@@ -7,6 +7,7 @@ import { azure } from './azure.mjs'
 import { batching } from './batching.mjs'
 import { bundle } from './bundle.mjs'
 import { chat } from './chat.mjs'
+import { chatEngines } from './chat_engines.mjs'
 import { cluster } from './cluster.mjs'
 import { envoy } from './envoy.mjs'
 import { fil } from './fil.mjs'
@@ -44,6 +45,7 @@ export const SUITES = {
   batching,
   bundle,
   chat,
+  chat_engines: chatEngines,
   cluster,
   envoy,
   fil,

@@ -13,7 +13,8 @@ use protocol::pb::inference::ModelConfig;
 use protocol::{OutputSpec, Signature};
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Result, ShapeDisplay, strings};
-use vision::boxes::{Boxes, Decoder, Overrides, Placement, RowOutput, Settings};
+use vision::Placement;
+use vision::boxes::{Boxes, Decoder, Overrides, RowOutput, Settings};
 use vision::parameters::{self, Parameters};
 
 /// Backend `boxes`.
@@ -140,14 +141,14 @@ impl BoxesModel {
         let Some(values) = placement else {
             return Ok(self.decoder.unplaced());
         };
-        let &[scale_x, scale_y, offset_x, offset_y, width, height] = values.row(row, rows) else {
+        let Ok(given) = values.row(row, rows).try_into() else {
             let name = self.signature.inputs.last().map_or("", |input| input.name.as_str());
             return Err(Error::invalid(format!(
                 "input '{name}' has the shape {}, expected [{rows},6]: scale x, y, offset x, y, width, height",
                 ShapeDisplay(values.shape)
             )));
         };
-        Ok(Placement { scale_x, scale_y, offset_x, offset_y, width, height })
+        Ok(Placement::from_values(given))
     }
 
     fn outcome(&self, entry: &BatchEntry, found: &[Boxes]) -> Result<Outcome> {

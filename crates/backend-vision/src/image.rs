@@ -11,8 +11,9 @@ use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, Result, Shape};
+use vision::Placement;
 use vision::parameters::{self, ImageSettings, Parameters};
-use vision::picture::{Layout, Picture, PictureLimits, PicturePlan, Placement, decode};
+use vision::picture::{Layout, Picture, PictureLimits, PicturePlan, decode};
 
 /// Backend `image`.
 pub const IMAGE: VisionBackend = VisionBackend { name: "image", io, load };
@@ -161,6 +162,10 @@ impl ImageModel {
         decode(file, &self.settings.limits, self.settings.plan.output().colour)
     }
 
+    fn run_file(&self, file: &[u8], to: &mut [u8]) -> Result<Placement> {
+        self.settings.plan.run_file(file, &self.settings.limits, to)
+    }
+
     fn answer(&self, entry: &BatchEntry, mut sources: Vec<PictureSource>, control: &RunControl) -> Result<Outcome> {
         let row = self.row_shape(&mut sources, control)?;
         let rows = sources.len();
@@ -172,7 +177,7 @@ impl ImageModel {
             let jobs = sources.iter().zip(slab.chunks_mut(row_bytes)).zip(&mut placements);
             self.each(jobs, control, |((source, to), placement)| {
                 *placement = match source {
-                    PictureSource::File(file) => within_budget(|| self.settings.plan.run(&self.decode(file)?, to)),
+                    PictureSource::File(file) => within_budget(|| self.run_file(file, to)),
                     PictureSource::Picture(Ok(picture)) => self.settings.plan.run(picture, to),
                     PictureSource::Picture(Err(error)) => Err(error.clone()),
                 };
@@ -193,10 +198,7 @@ impl ImageModel {
         let tensor = Data::Bytes(frozen(slab, charge));
         put(TENSOR, &dims, &|| tensor.clone())?;
         put(PLACEMENT, &[6], &|| {
-            bytes_of(placements.iter().flat_map(|p| {
-                let (width, height) = (p.width as f32, p.height as f32);
-                [p.scale_x, p.scale_y, p.offset_x, p.offset_y, width, height].map(f32::to_le_bytes)
-            }))
+            bytes_of(placements.iter().flat_map(|placement| placement.values().map(f32::to_le_bytes)))
         })?;
         Ok(outcome)
     }

@@ -1,6 +1,7 @@
-//! Damaged templates end with a prompt or an error, never with a panic. `FUZZ_SECONDS` sets how long it looks for one.
+//! Damaged templates end with a prompt or an error, never with a panic, and replies in pieces say what whole ones do.
+//! `FUZZ_SECONDS` sets how long they look for a fault.
 
-use chat::fuzz::chat_template;
+use chat::fuzz::{chat_forms, chat_template};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -143,4 +144,60 @@ fn damaged_templates_end_without_a_panic() {
     }
     println!("{count} templates, {prompts} prompts, the slowest {slowest:.3?}");
     assert!(prompts > 0 && prompts < count);
+}
+
+/// Bodies of each form.
+const BODIES: [&str; 6] = [
+    r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant",
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}],
+        "tools": [{"type": "function", "function": {"name": "f"}}], "stop": ["w b", "é"], "n": 2, "seed": 5}"#,
+    r#"{"messages": [{"role": "user", "content": "a"}], "parallel_tool_calls": false, "max_tokens": 3,
+        "tools": [{"type": "function", "function": {"name": "f"}}], "stream_options": null, "temperature": 0.5}"#,
+    r#"{"prompt": "a", "echo": true, "n": 2, "stop": "w b", "temperature": 1.5, "stop_token_ids": [1, 2]}"#,
+    r#"{"prompt": ["a", "b"], "max_tokens": 5.0, "logit_bias": {"1": 2}, "ignore_eos": true, "user": "u"}"#,
+    r#"{"input": "a", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}], "stop": "w b",
+        "metadata": {"a": "b"}, "text": {"format": {"type": "json_schema", "name": "s", "schema": {}}}, "top_p": 1}"#,
+    r#"{"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "function_call",
+        "call_id": "1", "name": "f", "arguments": "{}"}, {"type": "function_call_output", "call_id": "1", "output": ""}],
+        "tools": [{"type": "function", "name": "f"}], "parallel_tool_calls": false, "reasoning": {"effort": "low"}}"#,
+];
+
+/// Parts of what a model says.
+const SAID: [&str; 12] = [
+    "w",
+    " b",
+    "\u{e9}",
+    "\n",
+    " ",
+    "<tool_call>\n",
+    r#"{"name": "f", "arguments": {"a": 1.50}}"#,
+    "</tool_call>",
+    r#"[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "f", "arguments": {"b": []}}]"#,
+    "[f(a=1), f(b='c')]",
+    "<|python_tag|>",
+    ";",
+];
+
+#[test]
+fn replies_in_pieces_say_what_whole_ones_do() {
+    let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let (mut count, mut read) = (0_u64, 0_u64);
+    while Instant::now() < end {
+        let at = random.below(BODIES.len());
+        let body = match random.below(2) {
+            0 => BODIES[at].to_owned(),
+            _ => damage(BODIES[at], BODIES[random.below(BODIES.len())], &mut random),
+        };
+        let text: String = (0..random.below(8)).map(|_| random.pick(&SAID)).collect();
+        let facts = [at as u8 / 2, random.below(5) as u8, random.below(12) as u8, random.below(8) as u8];
+        if std::env::var_os("SHOW").is_some() {
+            eprintln!("{facts:?}\n{body}\n{text:?}");
+        }
+        read += u64::from(chat_forms(&[&facts, body.as_bytes(), b"\xff", text.as_bytes()].concat()));
+        count += 1;
+    }
+    println!("{count} bodies, {read} read");
+    assert!(read > 0 && read < count);
 }

@@ -1,4 +1,5 @@
-//! A chat or a completion: from a body to requests of a model, and from its responses to one reply or a stream.
+//! A chat, a completion or a response: from a body to requests of a model, and from its responses to one reply or a
+//! stream.
 //!
 //! Each choice is a request of its own, in one inbox, whose key is the number of the choice. Prompts are made on a
 //! thread of [`offload`]. A reply waits for the first response of the model, which decides the status; a stream that
@@ -18,13 +19,14 @@ use crate::text_errors::{self, TextError};
 use bytes::Bytes;
 use chat::fields::On;
 use chat::places::{Asked, Holds};
-use chat::request::{Request, ToolChoice};
-use chat::speech::{DONE, Facts, Next, Speech};
+use chat::request::{ChatRequest, ToolChoice};
+use chat::speech::{Continuation, DONE, Facts, Speech};
 use chat::template::Conversation;
 use chat::tools::{Forced, forced};
 use engine::{ChatModel, EngineResponse, ModelVersion};
 use memory::{Account, Charge, Kind};
 use protocol::InferRequest;
+use protocol::text::FormError;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,7 +40,7 @@ const BURST_BYTES_MAX: usize = 16 << 10;
 const IGNORED: &str = "nereid-ignored";
 
 /// The model of a request.
-struct Target<'e> {
+struct ChatTarget<'e> {
     version: &'e Arc<ModelVersion>,
     model: &'e ChatModel,
     /// The name that the request has, or that of the model.
@@ -46,15 +48,19 @@ struct Target<'e> {
     lora: Option<String>,
 }
 
-pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextResult {
+/// Reads a body; the flag is `--openai-errors=triton`.
+type ReadBody = fn(&[u8], bool) -> Result<ChatRequest, FormError>;
+
+pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) -> TextResult {
     let as_triton = exchange.context.openai_errors_as_triton;
     let options = exchange.context.engine.options().chat.clone();
     exchange.context.limits.check_json(body.len()).map_err(|e| TextError::of(e, FailureKind::TooLarge, None))?;
     let bytes = body.len();
-    let read = move || Ok(Request::read(&body, on, as_triton)?);
+    let read = move || Ok(read(&body, as_triton)?);
     let (request, _charge) = text_calls::heavy(exchange, Kind::Unpacked, bytes, read).await?;
     let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
-    let Target { version, model, .. } = &target;
+    let ChatTarget { version, model, .. } = &target;
+    let as_triton = as_triton && request.responses.is_none();
     request.admit(as_triton, model.is_vllm, model.places.has(Holds::Logprobs), model.parser.is_some())?;
     let forced = force(&request, model)?;
     let schema = schema(&request, model, forced.as_ref())?;
@@ -62,15 +68,22 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextRes
     let made = prompts(exchange, version, &request, bytes).await?;
     let ignored = model.places.ignored(&request);
     let facts = Facts {
-        id: text_errors::new_id(if on == On::Chat { "chatcmpl" } else { "cmpl" }),
+        id: match request.on {
+            _ if request.responses.is_some() => format!("resp_{}", fresh()),
+            On::Completions => text_errors::new_id("cmpl"),
+            _ => text_errors::new_id("chatcmpl"),
+        },
         created: crate::endpoints::unix_secs(),
         model: target.name.clone(),
         parser: model.parser,
         forced,
         call_bytes_max: options.call_bytes_max as usize,
-        fresh: || text_errors::new_id("").trim_start_matches('-').to_owned(),
+        fresh,
         stop: if model.places.stops() { Vec::new() } else { request.stop.clone() },
-        max_tokens: request.setting("max_tokens").and_then(|n| n.parse().ok()),
+        max_tokens: request
+            .setting("max_completion_tokens")
+            .or_else(|| request.setting("max_tokens"))
+            .and_then(|n| n.parse().ok()),
     };
     let mut speech = Speech::new(&request, facts);
     speech.count(&made.tokens, &[]);
@@ -101,11 +114,11 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextRes
     }
     let charge = account.empty(Kind::Answer, false);
     let mut said = Saying { inbox, version: (*version).clone(), speech, charge, taken: 0, account: account.clone() };
-    let mut reply = if request.streams {
+    let mut reply = if request.reply.streams {
         let mut out = Vec::new();
-        // What the model says first decides the status.
+        // The first words of the model decide the status.
         said.next(&mut out).await?;
-        let mut events = Events::of(Box::new(Stream { said, phase: Phase::Says, begun: Some(out) }));
+        let mut events = Events::of(Box::new(ChatStream { said, phase: Phase::Says, begun: Some(out) }));
         let first = poll_fn(|cx| events.poll_next(cx)).await;
         let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
         events.note_in(exchange.with.record.events());
@@ -115,13 +128,19 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, on: On) -> TextRes
         said.whole().await?
     };
     if !ignored.is_empty() {
-        reply.add(IGNORED, ignored.join(", "));
+        let names: Vec<_> = ignored.into_iter().map(|field| request.name_of(field)).collect();
+        reply.add(IGNORED, names.join(", "));
     }
     Ok(reply)
 }
 
+/// Sixteen digits, different each time.
+fn fresh() -> String {
+    text_errors::new_id("").trim_start_matches('-').to_owned()
+}
+
 /// The model that a body names, or the only one that chats, if the caller may use it.
-fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str) -> TextResult<Target<'e>> {
+fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str) -> TextResult<ChatTarget<'e>> {
     let HttpExchange { context, with, .. } = exchange;
     let parts: Vec<_> =
         name.filter(|_| !separator.is_empty()).map_or(Vec::new(), |name| name.split(separator).collect());
@@ -160,7 +179,7 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
     }
     let name = name.map_or(found.model, str::to_owned);
-    Ok(Target { version, model, name, lora: lora.map(str::to_owned) })
+    Ok(ChatTarget { version, model, name, lora: lora.map(str::to_owned) })
 }
 
 /// The only model that chats and that the caller may use.
@@ -182,8 +201,8 @@ fn only_model(exchange: &HttpExchange<'_>) -> TextResult<engine::TextName> {
 }
 
 /// Calls that the request demands.
-fn force(request: &Request, model: &ChatModel) -> TextResult<Option<Forced>> {
-    let choice = match &request.tool_choice {
+fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>> {
+    let choice = match &request.functions.choice {
         ToolChoice::Required => serde_json::json!("required"),
         ToolChoice::Named(name) => serde_json::json!({ "type": "function", "function": { "name": name } }),
         _ => return Ok(None),
@@ -192,23 +211,27 @@ fn force(request: &Request, model: &ChatModel) -> TextResult<Option<Forced>> {
         let text = "the model has no place for structured outputs, so no call can be forced; use \"auto\"";
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
     }
-    let tools: Vec<_> = request.raw_tools.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
+    let tools: Vec<_> = request.functions.raw.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
     let tools: Vec<serde_json::Value> = tools.into_iter().flat_map(|all: Vec<_>| all).collect();
     Ok(forced(&choice, &tools)?)
 }
 
 /// The JSON schema that the text must have.
-fn schema(request: &Request, model: &ChatModel, forced: Option<&Forced>) -> TextResult<Option<String>> {
+fn schema(request: &ChatRequest, model: &ChatModel, forced: Option<&Forced>) -> TextResult<Option<String>> {
     if let Some(forced) = forced {
         return Ok(Some(forced.schema.to_string()));
     }
     let Some(format) = &request.format else { return Ok(None) };
-    let wrong = |text: String| TextError::of(Error::invalid(text), FailureKind::Form, Some("response_format"));
+    let field = request.name_of("response_format");
+    let wrong = |text: String| TextError::of(Error::invalid(text), FailureKind::Form, Some(field));
     let format: serde_json::Value = serde_json::from_str(format.get()).map_err(|error| wrong(error.to_string()))?;
     let schema = match format["type"].as_str() {
         Some("text") => return Ok(None),
         Some("json_object") => serde_json::json!({ "type": "object" }),
         Some("json_schema") => match &format["json_schema"]["schema"] {
+            serde_json::Value::Null if request.responses.is_some() => {
+                return Err(wrong("schema is missing".to_owned()));
+            }
             serde_json::Value::Null => return Err(wrong("json_schema.schema is missing".to_owned())),
             schema => schema.clone(),
         },
@@ -231,7 +254,7 @@ struct Made {
 async fn prompts(
     exchange: &HttpExchange<'_>,
     version: &Arc<ModelVersion>,
-    request: &Arc<Request>,
+    request: &Arc<ChatRequest>,
     bytes: usize,
 ) -> TextResult<Made> {
     let Some(model) = version.chat() else { return Ok(Made::default()) };
@@ -252,9 +275,9 @@ async fn prompts(
 }
 
 /// Whether tokens are counted by the tokenizer, because the model does not.
-fn wants_count(request: &Request, model: &ChatModel) -> bool {
+fn wants_count(request: &ChatRequest, model: &ChatModel) -> bool {
     let counts = model.places.has(Holds::PromptTokens) && model.places.has(Holds::TextTokens);
-    (request.has_usage || !request.streams) && !counts && model.has_tokenizer()
+    (request.reply.has_usage || !request.reply.streams) && !counts && model.has_tokenizer()
 }
 
 /// Tokens of each text; empty if they cannot be counted.
@@ -264,9 +287,9 @@ fn count(model: &ChatModel, texts: &[String], has_special: bool) -> Vec<u64> {
     all.collect::<Result<_>>().unwrap_or_default()
 }
 
-fn render(model: &ChatModel, request: &Request) -> Result<String> {
+fn render(model: &ChatModel, request: &ChatRequest) -> Result<String> {
     let templates = model.templates()?;
-    let Some(template) = templates.of(!request.tools.is_empty()) else {
+    let Some(template) = templates.of(!request.functions.tools.is_empty()) else {
         return Err(Error::internal(
             "Cannot use chat template functions because tokenizer.chat_template is not set and no template argument \
              was passed: start the server with --chat-template=FILE, or with --tokenizer=FOLDER whose \
@@ -280,7 +303,7 @@ fn render(model: &ChatModel, request: &Request) -> Result<String> {
     }
     template.render(&Conversation {
         messages: request.messages.clone(),
-        tools: (!request.tools.is_empty()).then(|| request.tools.clone()),
+        tools: (!request.functions.tools.is_empty()).then(|| request.functions.tools.clone()),
         add_generation_prompt: request.add_generation_prompt,
         variables,
     })
@@ -316,7 +339,7 @@ impl Saying {
         };
         let Some(model) = self.version.chat() else { return Ok(()) };
         let said = model.places.said(&response)?;
-        if self.speech.said(at, &said, answer.is_final, out)? == Next::Over && !answer.is_final {
+        if self.speech.said(at, &said, answer.is_final, out)? == Continuation::Over && !answer.is_final {
             self.inbox.cancel(answer.key);
         }
         Ok(())
@@ -364,7 +387,7 @@ impl Saying {
 }
 
 /// The chunks of a stream.
-struct Stream {
+struct ChatStream {
     said: Saying,
     phase: Phase,
     /// Chunks that were made before.
@@ -377,16 +400,27 @@ enum Phase {
     Over,
 }
 
-impl Stream {
+impl ChatStream {
     /// The last event, of an error.
     fn fail(&mut self, mut out: Vec<u8>, error: Error) -> Event {
         self.phase = Phase::Over;
         self.said.inbox.close();
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(text_errors::event(&error).as_bytes());
-        out.extend_from_slice(b"\n\n");
-        out.extend_from_slice(DONE);
+        if !self.said.speech.fail(&error, &mut out) {
+            out.extend_from_slice(b"data: ");
+            out.extend_from_slice(text_errors::event(&error).as_bytes());
+            out.extend_from_slice(b"\n\n");
+            out.extend_from_slice(DONE);
+        }
         Event { error: Some(error), ..Event::text(out.into()) }
+    }
+
+    /// The events behind the last choice.
+    fn finish(&mut self, mut out: Vec<u8>) -> Event {
+        if let Err(error) = self.said.speech.close(&mut out) {
+            return self.fail(out, error);
+        }
+        self.phase = Phase::Over;
+        Event::text(out.into())
     }
 
     /// Adds what the model said so far.
@@ -401,7 +435,7 @@ impl Stream {
     }
 }
 
-impl EventSource for Stream {
+impl EventSource for ChatStream {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut out = self.begun.take().unwrap_or_default();
         loop {
@@ -415,11 +449,7 @@ impl EventSource for Stream {
                     }
                     self.said.inbox.close();
                     match self.said.counting() {
-                        None => {
-                            self.said.speech.close(&mut out);
-                            self.phase = Phase::Over;
-                            return Poll::Ready(Some(Event::text(out.into())));
-                        }
+                        None => return Poll::Ready(Some(self.finish(out))),
                         Some(Ok(work)) => self.phase = Phase::Counts(work),
                         Some(Err(error)) => return Poll::Ready(Some(self.fail(out, error))),
                     }
@@ -430,9 +460,7 @@ impl EventSource for Stream {
                 Phase::Counts(work) => {
                     let texts = ready!(Pin::new(work).poll(cx)).unwrap_or_default();
                     self.said.speech.count(&[], &texts);
-                    self.said.speech.close(&mut out);
-                    self.phase = Phase::Over;
-                    return Poll::Ready(Some(Event::text(out.into())));
+                    return Poll::Ready(Some(self.finish(out)));
                 }
                 Phase::Over => return Poll::Ready(None),
             }

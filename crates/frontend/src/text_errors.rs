@@ -24,13 +24,14 @@ use tensor::Error;
 pub const PREFIX: &[u8] = b"/v1/";
 
 /// The paths below [`PREFIX`] that are served.
-const SERVED: [&str; 10] = [
+const SERVED: [&str; 11] = [
     "/v1/models",
     "/v1/models/{model}",
     "/v1/models/{model}/load",
     "/v1/models/{model}/unload",
     "/v1/chat/completions",
     "/v1/completions",
+    "/v1/responses",
     "/v1/embeddings",
     "/v1/rerank",
     "/v1/score",

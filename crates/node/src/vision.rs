@@ -8,7 +8,8 @@ use crate::objects::Setting;
 use napi::bindgen_prelude::{BufferSlice, Float32Array, Int32Array, Uint8Array};
 use napi_derive::napi;
 use tensor::{Error, ShapeDisplay};
-use vision::boxes::{Placement, RowOutput};
+use vision::Placement;
+use vision::boxes::RowOutput;
 use vision::parameters::{self, ImageSettings, Parameters};
 use vision::picture::{Colour, Picture, decode};
 

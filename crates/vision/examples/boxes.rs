@@ -5,7 +5,8 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use vision::boxes::{Decoder, Layout, Placement, RowOutput, Settings};
+use vision::Placement;
+use vision::boxes::{Decoder, Layout, RowOutput, Settings};
 
 const BOXES: usize = 8400;
 const ROWS: usize = 84;
@@ -32,7 +33,7 @@ fn values(over: usize) -> Vec<f32> {
 }
 
 fn measure(name: &str, data: &[f32]) {
-    let decoder = Decoder { layout: Layout::Yolov8, classes: Some(80), input: None };
+    let decoder = Decoder { layout: Layout::Yolov8, classes: Some(80), is_multi_label: false, input: None };
     let placement =
         Placement { scale_x: 0.5, scale_y: 0.5, offset_x: 0.0, offset_y: 80.0, width: 1280.0, height: 960.0 };
     let outputs = [RowOutput { name: "output0", shape: &[ROWS as i64, BOXES as i64], data }];

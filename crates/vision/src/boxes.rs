@@ -15,7 +15,6 @@ pub mod fuzz;
 mod layout;
 mod nms;
 mod output;
-mod placement;
 mod settings;
 mod transformer;
 mod yolo;
@@ -23,9 +22,9 @@ mod yolo;
 pub use candidates::{CANDIDATES_MAX, CLASS_MAX};
 pub use layout::Layout;
 pub use output::RowOutput;
-pub use placement::Placement;
 pub use settings::{BOXES_MAX, Overrides, Settings, Suppression};
 
+use crate::Placement;
 use candidates::Candidates;
 use tensor::{Error, Result};
 
@@ -49,6 +48,9 @@ pub struct Decoder {
     /// `Yolov8` there may be more values behind the classes (masks, key points), which are skipped. `EndToEnd` and
     /// `Torchvision` have no such number to check.
     pub classes: Option<usize>,
+    /// Whether each class whose score is over the threshold makes a box, as `multi_label=True` of Ultralytics; else the
+    /// best one only. For layouts that [have labels](Layout::has_labels).
+    pub is_multi_label: bool,
     /// Width and height of the network's input in pixels, for relative boxes of a network whose input has borders
     /// around the picture. Without it they are relative to the picture, as in transformers.
     pub input: Option<[f32; 2]>,
@@ -77,14 +79,19 @@ impl Decoder {
             return Err(Error::internal(text).by_model());
         }
         let mut candidates = Candidates::new(settings.score_threshold);
+        let classes = yolo::Classes { count: self.classes, is_multi_label: self.is_multi_label };
         match self.layout {
-            Layout::Yolov5 => yolo::v5(&outputs[0], self.classes, &mut candidates)?,
-            Layout::Yolov8 => yolo::v8(&outputs[0], self.classes, &mut candidates)?,
+            Layout::Yolov5 => yolo::v5(&outputs[0], classes, &mut candidates)?,
+            Layout::Yolov8 => yolo::v8(&outputs[0], classes, &mut candidates)?,
             Layout::EndToEnd => yolo::end_to_end(&outputs[0], &mut candidates)?,
             Layout::Detr | Layout::RtDetr => {
                 let size = self.relative_to(placement);
                 let read = if self.layout == Layout::Detr { transformer::detr } else { transformer::rt_detr };
                 read(&outputs[0], &outputs[1], self.classes, size, &mut candidates)?;
+            }
+            Layout::RtDetrUltralytics => {
+                let size = self.relative_to(placement);
+                transformer::rt_detr_ultralytics(&outputs[0], self.classes, size, &mut candidates)?;
             }
             Layout::CenterNet | Layout::CenterFace => {
                 let is_face = self.layout == Layout::CenterFace;

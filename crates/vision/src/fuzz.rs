@@ -1,14 +1,14 @@
 //! Entry points of the fuzzers. No input may cause a panic. Public for the fuzz package only.
 
 use crate::picture::{
-    Colour, Datatype, Filter, Layout, Output, Picture, PictureLimits, PicturePlan, Resample, Size, Step, decode,
+    Align, Colour, Datatype, Filter, Layout, Output, Picture, PictureLimits, PicturePlan, Resample, Size, Step, decode,
 };
 use tensor::Code;
 
 /// Decodes a picture with small limits and runs a plan on it, which its last eight bytes choose: a file of a picture
 /// is an input as it is. All of the tensor must be written.
 pub fn picture(data: &[u8]) {
-    let limits = PictureLimits { pixels_max: 1 << 16, side_max: 1 << 12, scans_max: 8 };
+    let limits = PictureLimits { pixels_max: 1 << 16, side_max: 1 << 12, scans_max: 8, scan_pixels_max: 1 << 17 };
     let choice = *data.last_chunk::<8>().unwrap_or(&[0; 8]);
     let colour = [Colour::Rgb, Colour::Bgr, Colour::Grey][usize::from(choice[0] % 3)];
     let picture = match decode(data, &limits, colour) {
@@ -25,14 +25,15 @@ pub fn picture(data: &[u8]) {
 fn run(picture: &Picture, [_, kind, steps, a, b, c, d, e]: [u8; 8]) {
     let (width, height) = (u32::from(a) + 1, u32::from(b) + 1);
     let resample = Resample {
-        filter: [Filter::Bilinear, Filter::Bicubic, Filter::Area][usize::from(kind % 3)],
+        filter: [Filter::Bilinear, Filter::Bicubic, Filter::Area, Filter::Lanczos][usize::from(kind % 4)],
         antialias: kind & 0x80 != 0,
     };
     let colour = [c, d, e];
     let crop = Step::CenterCrop(u32::from(c), u32::from(d));
     let pad = Step::Pad { left: c.into(), top: d.into(), right: e.into(), bottom: 1, colour };
     let stride = (e > 0).then_some(e.into());
-    let letterbox = Step::Letterbox { width, height, stride, enlarge: c & 1 == 0, colour, resample };
+    let align = if c & 2 == 0 { Align::Center } else { Align::UpperLeft };
+    let letterbox = Step::Letterbox { width, height, stride, enlarge: c & 1 == 0, align, colour, resample };
     let resize = |size| Step::Resize(size, resample);
     let mut steps = match steps % 8 {
         0 => vec![resize(Size::Exact(width, height))],

@@ -5,3 +5,6 @@ pub mod fuzz;
 pub mod labels;
 pub mod parameters;
 pub mod picture;
+mod placement;
+
+pub use placement::Placement;

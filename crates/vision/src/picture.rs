@@ -18,17 +18,18 @@ mod pixels;
 mod plan;
 mod png;
 mod resize;
+mod source;
 mod steps;
 mod taps;
 mod webp;
 mod write;
 
-pub use geometry::Placement;
 pub use pixels::{Colour, PIXELS_MAX, Picture, PictureLimits};
 pub use plan::PicturePlan;
-pub use steps::{Datatype, Layout, Output, Size, Step};
+pub use steps::{Align, Datatype, Layout, Output, Size, Step};
 pub use taps::{Filter, Resample};
 
+use source::RowSource;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tensor::{Error, Result};
 
@@ -73,14 +74,38 @@ impl PictureFormat {
 /// of a variety that is not read. The text says which. INTERNAL: the library that decodes the format panicked.
 pub fn decode(bytes: &[u8], limits: &PictureLimits, colour: Colour) -> Result<Picture> {
     let format = PictureFormat::of(bytes).ok_or_else(|| unknown_format(bytes))?;
-    let (picture, orientation) = guard(format, || match format {
-        PictureFormat::Jpeg => jpeg::decode(bytes, limits, colour),
-        PictureFormat::Png => png::decode(bytes, limits),
-        PictureFormat::Webp => webp::decode(bytes, limits),
-        PictureFormat::Gif => gif::decode(bytes, limits).map(|picture| (picture, exif::UPRIGHT)),
-        PictureFormat::Bmp => bmp::decode(bytes, limits).map(|picture| (picture, exif::UPRIGHT)),
-    })?;
-    Ok(exif::turn(picture.convert(colour), orientation))
+    guard(format, || {
+        let (picture, orientation) = match format {
+            PictureFormat::Jpeg => {
+                let (opened, orientation) = jpeg::open(bytes, limits, colour)?;
+                (opened.picture()?, orientation)
+            }
+            PictureFormat::Png => png::decode(bytes, limits)?,
+            PictureFormat::Webp => webp::decode(bytes, limits)?,
+            PictureFormat::Gif => (gif::decode(bytes, limits)?, exif::UPRIGHT),
+            PictureFormat::Bmp => (bmp::decode(bytes, limits)?, exif::UPRIGHT),
+        };
+        Ok(exif::turn(picture.convert(colour), orientation))
+    })
+}
+
+/// Runs `work` with the rows of a file, upright and in the channels asked for.
+fn with_source<T>(
+    bytes: &[u8],
+    limits: &PictureLimits,
+    colour: Colour,
+    work: impl FnOnce(RowSource<'_>) -> Result<T>,
+) -> Result<T> {
+    if PictureFormat::of(bytes) != Some(PictureFormat::Jpeg) {
+        return work(RowSource::Picture(&decode(bytes, limits, colour)?));
+    }
+    guard(PictureFormat::Jpeg, || match jpeg::open(bytes, limits, colour)? {
+        (jpeg::OpenedJpeg::Rows(rows), exif::UPRIGHT) => work(RowSource::jpeg(rows)),
+        (opened, orientation) => {
+            let picture = exif::turn(opened.picture()?.convert(colour), orientation);
+            work(RowSource::Picture(&picture))
+        }
+    })
 }
 
 /// Runs what calls a library: a panic of it, which a file can cause, is an error of that file.

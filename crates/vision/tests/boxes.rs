@@ -3,14 +3,15 @@
 mod support;
 
 use support::Numbers;
+use vision::Placement;
 use vision::boxes::{
-    BOXES_MAX, Boxes, CANDIDATES_MAX, Decoder, Layout, Overrides, Placement, RowOutput, Settings, Suppression, fuzz,
+    BOXES_MAX, Boxes, CANDIDATES_MAX, Decoder, Layout, Overrides, RowOutput, Settings, Suppression, fuzz,
 };
 
 const WIDE: Placement = Placement { scale_x: 1.0, scale_y: 1.0, offset_x: 0.0, offset_y: 0.0, width: 1e6, height: 1e6 };
 
 fn decoder(layout: Layout) -> Decoder {
-    Decoder { layout, classes: None, input: None }
+    Decoder { layout, classes: None, is_multi_label: false, input: None }
 }
 
 /// Decodes outputs with these shapes and values.
@@ -164,6 +165,12 @@ fn fixture(layout: Layout) -> (Outputs, Placement) {
             let boxes = numbers.spread(160, 0.0, 1.0);
             (vec![(vec![40, width as i64], logits), (vec![40, 4], boxes)], Placement::identity(640.0, 480.0))
         }
+        Layout::RtDetrUltralytics => {
+            let mut numbers = Numbers(75);
+            let (boxes, scores) = (numbers.spread(160, 0.0, 1.0), numbers.spread(400, 0.0, 0.6));
+            let rows = boxes.chunks(4).zip(scores.chunks(10)).flat_map(|(place, scores)| [place, scores].concat());
+            (vec![(vec![40, 14], rows.collect())], Placement::identity(640.0, 480.0))
+        }
         _ => {
             let mut numbers = Numbers(90);
             let maps = [(0.0, 1.0), (0.5, 2.0), (0.0, 1.0)];
@@ -174,16 +181,37 @@ fn fixture(layout: Layout) -> (Outputs, Placement) {
 }
 
 #[test]
+fn a_network_may_give_the_best_class_of_a_query_itself() {
+    let layout = Layout::RtDetrUltralytics;
+    let placement = Placement::identity(100.0, 50.0);
+    let all = [0.5, 0.5, 0.2, 0.4, 0.1, 0.3, 0.9, 0.25, 0.5, 0.5, 1.0, 0.8, 0.2, 0.7];
+    let best = [0.5, 0.5, 0.2, 0.4, 0.9, 2.0, 0.25, 0.5, 0.5, 1.0, 0.8, 0.0];
+    let settings = layout.settings();
+    let found = decode(decoder(layout), &[(&[2, 7], &all)], &placement, &settings);
+    assert_eq!(found.boxes, [[40.0, 15.0, 60.0, 35.0], [0.0, 0.0, 50.0, 50.0]]);
+    assert_eq!((&found.scores[..], &found.classes[..]), (&[0.9, 0.8][..], &[2, 0][..]));
+    assert_eq!(decode(decoder(layout), &[(&[2, 6], &best)], &placement, &settings), found);
+    // Six values may also be those of two classes, if there are as many.
+    let two = Decoder { classes: Some(2), ..decoder(layout) };
+    let found =
+        decode(two, &[(&[2, 6], &[0.5, 0.5, 0.2, 0.4, 0.1, 0.9, 0.5, 0.5, 0.2, 0.4, 0.1, 0.2])], &placement, &settings);
+    assert_eq!((&found.scores[..], &found.classes[..]), (&[0.9][..], &[1][..]));
+    let error = try_decode(Decoder { classes: Some(5), ..two }, &[(&[2, 7], &all)], &placement, &settings).unwrap_err();
+    assert!(error.contains("[queries, 4 + 5] or [queries, 6]"), "{error}");
+}
+
+#[test]
 fn layouts_equal_their_frameworks() {
     let text = include_str!("boxes/layouts.txt");
     for block in
         text.split_inclusive('\n').collect::<Vec<_>>().chunk_by(|_, next| !next.starts_with(char::is_alphabetic))
     {
         let name = block[0].trim();
-        let layout = Layout::from_name(name).expect("a layout");
+        let is_multi_label = name.ends_with(" multi_label");
+        let layout = Layout::from_name(name.trim_end_matches(" multi_label")).expect("a layout");
         let (outputs, placement) = fixture(layout);
         let outputs: Vec<_> = outputs.iter().map(|(shape, data)| (&shape[..], &data[..])).collect();
-        let found = decode(decoder(layout), &outputs, &placement, &layout.settings());
+        let found = decode(Decoder { is_multi_label, ..decoder(layout) }, &outputs, &placement, &layout.settings());
         assert_eq!(found.boxes.len(), block.len() - 1, "{name}");
         assert!(found.boxes.len() > 20, "{name}");
         for (i, line) in block[1..].iter().enumerate() {

@@ -100,7 +100,7 @@ impl RouteRow {
 
 /// The first row that matches a path answers it. Inferences are first, as they are most frequent; otherwise the order
 /// counts only for `/v2/models/stats`, which is not a model. Rows with a repository reject its name or ignore it.
-pub static ROWS: [RouteRow; 68] = [
+pub static ROWS: [RouteRow; 69] = [
     post("/v2/models/{model}[/versions/{version}]/infer", &infer::Infer)
         .doc("modelInfer", "Infer.")
         .takes("InferRequest")
@@ -123,6 +123,14 @@ pub static ROWS: [RouteRow; 68] = [
         .doc("completions", "Continue a text, in OpenAI's form; with stream, as server-sent events.")
         .takes("CompletionRequest")
         .answers("CompletionAnswer"),
+    post("/v1/responses", &chat::RESPONSES)
+        .doc(
+            "responses",
+            "Continue a conversation, in the form of OpenAI's Responses without its state; with stream, as \
+             server-sent events.",
+        )
+        .takes("ResponsesRequest")
+        .answers("ResponsesAnswer"),
     post("/v1/embeddings", &embeddings::ENDPOINT)
         .doc("embeddings", "Embed texts or token ids, in OpenAI's form.")
         .takes("EmbeddingsRequest")

@@ -1,6 +1,7 @@
 //! Entry point of the fuzzer: arbitrary outputs through every layout. Public for the fuzz package only.
 
-use super::{BOXES_MAX, Decoder, Layout, Overrides, Placement, RowOutput, Suppression};
+use super::{BOXES_MAX, Decoder, Layout, Overrides, RowOutput, Suppression};
+use crate::Placement;
 
 /// A reader of the input, which goes on with zeros at its end.
 struct Bytes<'a>(&'a [u8]);
@@ -50,6 +51,7 @@ pub fn boxes(data: &[u8]) -> bool {
     let placement = placement.unwrap_or(Placement::identity(640.0, 480.0));
     let classes = bytes.option(|b| usize::from(b.byte() % 8));
     let input = bytes.option(|b| [b.float(), b.float()]);
+    let is_multi_label = layout.has_labels() && bytes.byte() & 1 == 1;
     // Any shapes, or those of the layout, of which most of the code is reached.
     let any =
         bytes.option(|b| [(); 3].map(|()| (0..b.byte() % 5).map(|_| i64::from(b.byte() as i8)).collect::<Vec<_>>()));
@@ -58,6 +60,7 @@ pub fn boxes(data: &[u8]) -> bool {
         Layout::Yolov5 => [vec![n, 5 + m], vec![], vec![]],
         Layout::Yolov8 => [vec![4 + m, n], vec![], vec![]],
         Layout::EndToEnd => [vec![n, 6], vec![], vec![]],
+        Layout::RtDetrUltralytics => [vec![n, 4 + m], vec![], vec![]],
         Layout::Detr | Layout::RtDetr => [vec![n, m], vec![n, 4], vec![]],
         Layout::CenterNet | Layout::CenterFace => [vec![m % 4, m, k], vec![2, m, k], vec![2, m, k]],
         Layout::Torchvision => [vec![n, 4], vec![n], vec![n]],
@@ -74,7 +77,9 @@ pub fn boxes(data: &[u8]) -> bool {
     });
     let all = [0, 1, 2].map(|i| RowOutput { name: "output", shape: &shapes[i], data: &values[i] });
     let outputs = &all[..layout.outputs().len()];
-    let Ok(found) = (Decoder { layout, classes, input }).decode(outputs, &placement, &settings) else { return false };
+    let Ok(found) = (Decoder { layout, classes, is_multi_label, input }).decode(outputs, &placement, &settings) else {
+        return false;
+    };
     let count = found.boxes.len();
     assert!(count == found.scores.len() && count == found.classes.len());
     assert!(count <= settings.boxes_max as usize && settings.boxes_max <= BOXES_MAX);

@@ -20,6 +20,11 @@ pub enum Layout {
     /// RT-DETR, Deformable DETR and others with focal loss: logits `[queries, classes]` and boxes as of `Detr`. Scores
     /// are sigmoids; one query may have several classes, and there are at most as many boxes as queries.
     RtDetr,
+    /// RT-DETR as Ultralytics exports it, without NMS: `[queries, 4 + classes]`, each center x, center y, width,
+    /// height, relative to the picture, and the classes' scores; or `[queries, 6]`, where the best score and its class
+    /// follow.
+    /// The score is the best class's.
+    RtDetrUltralytics,
     /// CenterNet: probabilities `[classes, height, width]`, sizes `[2, height, width]` (width, height) and offsets
     /// `[2, height, width]` (x, y), both in cells of 4 pixels. Each local maximum of 3 × 3 cells is a box.
     CenterNet,
@@ -35,12 +40,13 @@ pub enum Layout {
 /// The layout, its name in configurations, and the role and shape of each output.
 type LayoutRow = (Layout, &'static str, &'static [(&'static str, &'static str)]);
 
-const LAYOUTS: [LayoutRow; 8] = [
+const LAYOUTS: [LayoutRow; 9] = [
     (Layout::Yolov5, "yolov5", &[("boxes", "[boxes, 5 + classes]")]),
     (Layout::Yolov8, "yolov8", &[("boxes", "[4 + classes, boxes]")]),
     (Layout::EndToEnd, "yolov10", &[("boxes", "[boxes, 6]")]),
     (Layout::Detr, "detr", &[("logits", "[queries, classes + 1]"), ("boxes", "[queries, 4]")]),
     (Layout::RtDetr, "rtdetr", &[("logits", "[queries, classes]"), ("boxes", "[queries, 4]")]),
+    (Layout::RtDetrUltralytics, "rtdetr_ultralytics", &[("boxes", "[queries, 4 + classes]")]),
     (Layout::CenterNet, "centernet", &CENTER),
     (Layout::CenterFace, "centerface", &CENTER),
     (Layout::Torchvision, "torchvision", &[("boxes", "[boxes, 4]"), ("labels", "[boxes]"), ("scores", "[boxes]")]),
@@ -51,10 +57,10 @@ const CENTER: [(&str, &str); 3] =
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Self; 8] = {
-        let mut all = [Self::Yolov5; 8];
+    pub const ALL: [Self; 9] = {
+        let mut all = [Self::Yolov5; 9];
         let mut i = 0;
-        while i < 8 {
+        while i < 9 {
             all[i] = LAYOUTS[i].0;
             i += 1;
         }
@@ -81,12 +87,18 @@ impl Layout {
         self.outputs().iter().map(|(_, shape)| shape.split(',').count())
     }
 
+    /// Whether a box has a score per class, so that it may have several labels.
+    pub fn has_labels(self) -> bool {
+        matches!(self, Self::Yolov5 | Self::Yolov8)
+    }
+
     /// Usual settings: those of the prediction commands and examples of the frameworks that the layouts come from.
     pub fn settings(self) -> Settings {
         let (score_threshold, iou_threshold, boxes_max, suppression) = match self {
             Self::Yolov5 => (0.25, 0.45, 1000, Suppression::PerClass),
             Self::Yolov8 => (0.25, 0.7, 300, Suppression::PerClass),
             Self::EndToEnd => (0.25, 0.7, 300, Suppression::None),
+            Self::RtDetrUltralytics => (0.25, 0.7, 300, Suppression::None),
             Self::Detr | Self::RtDetr => (0.5, 0.7, 300, Suppression::None),
             Self::CenterNet => (0.3, 0.5, 100, Suppression::None),
             Self::CenterFace => (0.5, 0.3, 300, Suppression::PerClass),

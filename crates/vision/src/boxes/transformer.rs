@@ -1,7 +1,8 @@
 //! Outputs of detection transformers: logits, and boxes relative to a size.
 
-use super::candidates::Candidates;
+use super::candidates::{CLASS_MAX, Candidates};
 use super::output::RowOutput;
+use super::yolo::best;
 use tensor::Result;
 
 /// Queries, values per query, and the boxes, which the outputs must have as many of.
@@ -52,6 +53,38 @@ pub fn detr(
         let most = best.max(*none);
         let sum: f32 = row.iter().map(|logit| (logit - most).exp()).sum();
         candidates.push_center(pixels(*place, size), (best - most).exp() / sum, class);
+    }
+    Ok(())
+}
+
+/// `[queries, 4 + classes]`, or `[queries, 6]` unless there are two classes.
+pub fn rt_detr_ultralytics(
+    output: &RowOutput<'_>,
+    classes: Option<usize>,
+    size: [f32; 4],
+    candidates: &mut Candidates,
+) -> Result<()> {
+    let [_, width] = output.dims("[queries, 4 + classes]")?;
+    if width == 6 && classes != Some(2) {
+        for &[x, y, w, h, score, class] in output.rows() {
+            if (0.0..=CLASS_MAX as f32).contains(&class) {
+                candidates.push_center(pixels([x, y, w, h], size), score, class as u32);
+            }
+        }
+        return Ok(());
+    }
+    match classes {
+        Some(classes) if width != 4 + classes => {
+            return Err(output.unexpected(&format!("[queries, 4 + {classes}] or [queries, 6]")));
+        }
+        _ if width <= 4 => return Err(output.unexpected("[queries, 4 + classes] or [queries, 6]")),
+        _ => {}
+    }
+    for row in output.data.chunks_exact(width) {
+        let &[x, y, w, h, ref scores @ ..] = row else { continue };
+        if let Some((class, score)) = best(scores.iter().copied()) {
+            candidates.push_center(pixels([x, y, w, h], size), score, class);
+        }
     }
     Ok(())
 }

@@ -32,26 +32,47 @@ fn classes_of(
     }
 }
 
+/// Classes of a YOLO network.
+#[derive(Clone, Copy)]
+pub struct Classes {
+    /// Their number, if it is known.
+    pub count: Option<usize>,
+    /// Whether each class over the threshold makes a box, or the best one only.
+    pub is_multi_label: bool,
+}
+
+/// Adds a box per class; those that are not over the threshold are dropped.
+fn push_each(place: [f32; 4], scores: impl Iterator<Item = f32>, candidates: &mut Candidates) {
+    (0..).zip(scores).for_each(|(class, score)| candidates.push_center(place, score, class));
+}
+
 /// `[boxes, 5 + classes]`
-pub fn v5(output: &RowOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
+pub fn v5(output: &RowOutput<'_>, classes: Classes, candidates: &mut Candidates) -> Result<()> {
     let [boxes, width] = output.dims("[boxes, 5 + classes]")?;
-    let classes = classes_of(output, classes, (width, boxes), 5)?;
+    let Classes { count, is_multi_label } = classes;
+    let classes = classes_of(output, count, (width, boxes), 5)?;
     let threshold = candidates.threshold();
     for row in output.data.chunks_exact(width) {
         let &[x, y, w, h, objectness, ref rest @ ..] = row else { continue };
         // Most boxes end here: a class's score is at most 1. Objectness of NaN is not greater.
         if objectness > threshold {
-            let Some((class, best)) = best(rest[..classes].iter().copied()) else { continue };
-            candidates.push_center([x, y, w, h], objectness * best, class);
+            let scores = rest[..classes].iter().copied();
+            let Some((class, best)) = best(scores.clone()) else { continue };
+            if is_multi_label {
+                push_each([x, y, w, h], scores.map(|score| objectness * score), candidates);
+            } else {
+                candidates.push_center([x, y, w, h], objectness * best, class);
+            }
         }
     }
     Ok(())
 }
 
 /// `[4 + classes, boxes]`
-pub fn v8(output: &RowOutput<'_>, classes: Option<usize>, candidates: &mut Candidates) -> Result<()> {
+pub fn v8(output: &RowOutput<'_>, classes: Classes, candidates: &mut Candidates) -> Result<()> {
     let [width, boxes] = output.dims("[4 + classes, boxes]")?;
-    let classes = classes_of(output, classes, (width, boxes), 4)?;
+    let Classes { count, is_multi_label } = classes;
+    let classes = classes_of(output, count, (width, boxes), 4)?;
     if boxes == 0 {
         return Ok(());
     }
@@ -74,17 +95,21 @@ pub fn v8(output: &RowOutput<'_>, classes: Option<usize>, candidates: &mut Candi
         }
         for at in maxima.iter().zip(begin..).filter(|(most, _)| **most > threshold).map(|(_, at)| at) {
             let column = |row: usize| places[row * boxes + at];
-            let Some((class, best)) = best(scores.iter().skip(at).step_by(boxes).take(classes).copied()) else {
-                continue;
-            };
-            candidates.push_center([column(0), column(1), column(2), column(3)], best, class);
+            let scores = scores.iter().skip(at).step_by(boxes).take(classes).copied();
+            let Some((class, best)) = best(scores.clone()) else { continue };
+            let place = [column(0), column(1), column(2), column(3)];
+            if is_multi_label {
+                push_each(place, scores, candidates);
+            } else {
+                candidates.push_center(place, best, class);
+            }
         }
     }
     Ok(())
 }
 
 /// The first class with the greatest score. `None` if there is none, or if a score is not finite.
-fn best(scores: impl Iterator<Item = f32>) -> Option<(u32, f32)> {
+pub fn best(scores: impl Iterator<Item = f32>) -> Option<(u32, f32)> {
     let (mut class, mut most, mut is_finite) = (0, f32::NEG_INFINITY, true);
     for (at, score) in (0..).zip(scores) {
         is_finite &= score.is_finite();

@@ -5,8 +5,8 @@ use crate::boxes::{Decoder, Layout, Settings, Suppression};
 use tensor::{Error, Result};
 
 /// Parameters of [`boxes`].
-pub const BOXES: [&str; 7] =
-    ["layout", "score_threshold", "iou_threshold", "boxes_max", "nms", "classes", "input_size"];
+pub const BOXES: [&str; 8] =
+    ["layout", "score_threshold", "iou_threshold", "boxes_max", "nms", "multi_label", "classes", "input_size"];
 
 /// The reader and its settings; those of the layout where a parameter is absent.
 ///
@@ -28,5 +28,13 @@ pub fn boxes(parameters: &Parameters<'_>) -> Result<(Decoder, Settings)> {
     };
     settings.check()?;
     let input = parameters.size("input_size")?.map(|(width, height)| [width as f32, height as f32]);
-    Ok((Decoder { layout, classes: parameters.number("classes")?, input }, settings))
+    let is_multi_label = parameters.flag("multi_label", false)?;
+    if is_multi_label && !layout.has_labels() {
+        let (name, owner) = (layout.name(), parameters.owner());
+        return Err(Error::invalid(format!(
+            "{owner}: 'multi_label' is for the layouts yolov5 and yolov8, and the layout is {name}: remove the \
+             parameter"
+        )));
+    }
+    Ok((Decoder { layout, classes: parameters.number("classes")?, is_multi_label, input }, settings))
 }

@@ -2,7 +2,7 @@
 
 use super::{Parameters, size};
 use crate::picture::{
-    Colour, Datatype, Filter, Layout, Output, PIXELS_MAX, PictureLimits, PicturePlan, Resample, Size, Step,
+    Align, Colour, Datatype, Filter, Layout, Output, PIXELS_MAX, PictureLimits, PicturePlan, Resample, Size, Step,
 };
 use tensor::{Error, Result};
 
@@ -10,7 +10,7 @@ use tensor::{Error, Result};
 pub const PICTURE: [&str; 3] = ["color", "pixels_max", "side_max"];
 
 /// Parameters of [`image`].
-pub const IMAGE: [&str; 17] = [
+pub const IMAGE: [&str; 18] = [
     "color",
     "resize",
     "interpolation",
@@ -20,6 +20,7 @@ pub const IMAGE: [&str; 17] = [
     "letterbox_color",
     "stride",
     "enlarge",
+    "placement",
     "pad",
     "scale",
     "mean",
@@ -62,7 +63,13 @@ pub fn picture(parameters: &Parameters<'_>) -> Result<(PictureLimits, Colour)> {
 /// # Errors
 /// INVALID_ARG with the parameter, what was expected and found, or with the error of the plan.
 pub fn image(parameters: &Parameters<'_>) -> Result<ImageSettings> {
-    let filters = [("bilinear", Filter::Bilinear), ("bicubic", Filter::Bicubic), ("area", Filter::Area)];
+    let filters = [
+        ("bilinear", Filter::Bilinear),
+        ("bicubic", Filter::Bicubic),
+        ("lanczos", Filter::Lanczos),
+        ("area", Filter::Area),
+    ];
+    let aligns = [("center", Align::Center), ("upper_left", Align::UpperLeft)];
     let layouts = [("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)];
     let datatypes = [("fp32", Datatype::Fp32), ("fp16", Datatype::Fp16), ("uint8", Datatype::Uint8)];
     let (limits, colour) = picture(parameters)?;
@@ -84,6 +91,7 @@ pub fn image(parameters: &Parameters<'_>) -> Result<ImageSettings> {
             height,
             stride: parameters.number("stride")?,
             enlarge: parameters.flag("enlarge", true)?,
+            align: parameters.choice("placement", &aligns)?.unwrap_or(Align::Center),
             colour: parameters.numbers("letterbox_color")?.unwrap_or([114; 3]),
             resample,
         });

@@ -1,33 +1,15 @@
 //! Steps folded to one geometry: which part of a picture is made how large, and where it lies on the canvas of the
 //! tensor.
 
-use super::pixels::Picture;
 use super::resize::SourceWindow;
-use super::steps::{Size, Step};
+use super::steps::{Align, Size, Step};
 use super::taps::Resample;
+use crate::Placement;
 use std::ops::Range;
 use tensor::{Error, Result};
 
 /// Longest side that a picture is resized to before it is cut.
 pub const SIDE_MAX: u32 = 1 << 24;
-
-/// Relation of positions in the picture and in the tensor, which leads boxes back: a position `x` in the picture is
-/// `x * scale_x + offset_x` in the tensor, where both count from the outer edge of the first pixel.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Placement {
-    /// Tensor pixels per picture pixel.
-    pub scale_x: f32,
-    /// Tensor pixels per picture pixel.
-    pub scale_y: f32,
-    /// Where the picture's left edge lies in the tensor; negative if it is cut off.
-    pub offset_x: f32,
-    /// Where the picture's upper edge lies in the tensor; negative if it is cut off.
-    pub offset_y: f32,
-    /// Width of the picture after orientation.
-    pub width: i32,
-    /// Height of the picture after orientation.
-    pub height: i32,
-}
 
 /// Where a picture lies on the canvas of the tensor: the window of it is resized, and the upper left corner of the
 /// result lies at the offset.
@@ -91,14 +73,14 @@ impl Geometry {
                 };
                 self.shown = (cut(&self.shown.0, x, width), cut(&self.shown.1, y, height));
             }
-            Step::Letterbox { width, height, stride, enlarge, resample, .. } => {
+            Step::Letterbox { width, height, stride, enlarge, align, resample, .. } => {
                 let to = within(self.canvas, (width, height), enlarge);
                 self.resize(to, resample)?;
                 // Half of the rest, an odd pixel at the end.
                 let rest = |most: u32, has: u32| stride.map_or(most - has, |stride| (most - has) % stride);
                 let (x, y) = (rest(width, to.0), rest(height, to.1));
                 let before = |rest: u32| (f64::from(rest) / 2.0 - 0.1).round_ties_even() as i64;
-                self.offset = (before(x), before(y));
+                self.offset = if align == Align::Center { (before(x), before(y)) } else { (0, 0) };
                 self.canvas = (to.0 + x, to.1 + y);
                 let (left, top) = (self.offset.0 as u32, self.offset.1 as u32);
                 self.shown = (left..left + to.0, top..top + to.1);
@@ -134,17 +116,15 @@ impl Geometry {
         Ok(())
     }
 
-    /// The way from positions in the picture to those in the tensor.
-    pub fn placement(&self, picture: &Picture) -> Placement {
+    /// The way from positions in a picture of this size to those in the tensor.
+    pub fn placement(&self, (width, height): (u32, u32)) -> Placement {
         let axis = |to: u32, from: u32, start: u32, offset: i64| {
             let scale = f64::from(to) / f64::from(from);
             (scale as f32, (offset as f64 - f64::from(start) * scale) as f32)
         };
         let (scale_x, offset_x) = axis(self.resized.0, self.window.width, self.window.left, self.offset.0);
         let (scale_y, offset_y) = axis(self.resized.1, self.window.height, self.window.top, self.offset.1);
-        let side = |side: u32| i32::try_from(side).unwrap_or(i32::MAX);
-        let (width, height) = (side(picture.width()), side(picture.height()));
-        Placement { scale_x, scale_y, offset_x, offset_y, width, height }
+        Placement { scale_x, scale_y, offset_x, offset_y, width: width as f32, height: height as f32 }
     }
 }
 

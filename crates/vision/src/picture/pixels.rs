@@ -14,8 +14,10 @@ pub struct PictureLimits {
     pub pixels_max: u64,
     /// Longest side in pixels.
     pub side_max: u32,
-    /// Most scans of a progressive JPEG. Each one visits all pixels, however few bytes it has.
+    /// Most scans of a JPEG.
     pub scans_max: u32,
+    /// Most pixels of a JPEG times its scans: each scan visits all pixels, however few bytes it has.
+    pub scan_pixels_max: u64,
 }
 
 /// Memory for a picture that is asked for (`tensor::allowance`) before it is decoded: that of a progressive JPEG with
@@ -23,9 +25,9 @@ pub struct PictureLimits {
 const ASKED_BYTES_PER_PIXEL: u64 = 12;
 
 impl Default for PictureLimits {
-    /// 64 megapixels, 16384 pixels per side, and 64 scans; encoders write about ten.
+    /// 64 megapixels, 16384 pixels per side, and 64 scans, or 16 of the largest picture; encoders write about ten.
     fn default() -> Self {
-        Self { pixels_max: 64 << 20, side_max: 16384, scans_max: 64 }
+        Self { pixels_max: 64 << 20, side_max: 16384, scans_max: 64, scan_pixels_max: 1 << 30 }
     }
 }
 
@@ -53,6 +55,13 @@ impl PictureLimits {
         // Both fit: `side_max` has 32 bits.
         Ok((width as u32, height as u32))
     }
+
+    /// Most scans of a JPEG of this size; one is always possible.
+    pub fn scans(&self, (width, height): (u32, u32)) -> u32 {
+        let pixels = u64::from(width) * u64::from(height);
+        let scans = self.scan_pixels_max.checked_div(pixels).unwrap_or(u64::MAX).max(1);
+        scans.min(self.scans_max.into()) as u32
+    }
 }
 
 /// Channels of a pixel, and their order.
@@ -70,6 +79,11 @@ impl Colour {
     /// Channels of a pixel: 3 or 1.
     pub fn channels(self) -> usize {
         if self == Self::Grey { 1 } else { 3 }
+    }
+
+    /// Bytes of a resized pixel: 4 or 1. Vectors have four places, and the last one does not count.
+    pub(super) fn places(self) -> usize {
+        if self == Self::Grey { 1 } else { 4 }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Steps from a picture to a tensor, validated once and run for each picture. A run resizes, crops, pads and normalises
 //! row by row, and keeps no picture in between.
 
-use super::geometry::{Geometry, Placement, SIDE_MAX, too_small};
-use super::pixels::Picture;
+use super::geometry::{Geometry, SIDE_MAX, too_small};
+use super::pixels::{Picture, PictureLimits};
+use super::source::RowSource;
 use super::steps::{Datatype, Layout, Output, Size, Step};
 use super::write::{self, ElementBytes};
+use crate::Placement;
 use tensor::{Error, Result};
 
 /// Steps that were validated, and what they share for all pictures.
@@ -81,20 +83,35 @@ impl PicturePlan {
     /// INVALID_ARG as of [`output_shape`](Self::output_shape), and if the picture has another colour than the
     /// output, or `out` another length than the tensor.
     pub fn run(&self, picture: &Picture, out: &mut [u8]) -> Result<Placement> {
+        self.run_source(RowSource::Picture(picture), out)
+    }
+
+    /// Decodes a file and writes its tensor to `out`, as [`decode`](super::decode) and [`run`](Self::run) do, but
+    /// without the picture in memory where the format allows it: a JPEG that is upright is resized while it is
+    /// decoded.
+    ///
+    /// # Errors
+    /// INVALID_ARG and INTERNAL as of [`decode`](super::decode), INVALID_ARG as of [`run`](Self::run).
+    pub fn run_file(&self, bytes: &[u8], limits: &PictureLimits, out: &mut [u8]) -> Result<Placement> {
+        super::with_source(bytes, limits, self.output.colour, |source| self.run_source(source, out))
+    }
+
+    fn run_source(&self, source: RowSource<'_>, out: &mut [u8]) -> Result<Placement> {
         let Output { colour, datatype, layout, .. } = self.output;
-        if picture.colour() != colour {
+        if source.colour() != colour {
             return Err(Error::invalid(format!(
                 "picture is in {:?}, and the plan expects {colour:?}",
-                picture.colour()
+                source.colour()
             )));
         }
-        let geometry = self.geometry(picture.width(), picture.height())?;
+        let size = (source.width(), source.height());
+        let geometry = self.geometry(size.0, size.1)?;
         let expected = self.shape(geometry.canvas).iter().product::<usize>() * datatype.byte_size();
         if out.len() != expected {
             return Err(Error::invalid(format!("tensor of the picture has {expected} bytes, not {}", out.len())));
         }
-        let placement = geometry.placement(picture);
-        write::tensor(picture, geometry, layout, datatype, self.fill, &self.values, out);
+        let placement = geometry.placement(size);
+        write::tensor(source, geometry, layout, datatype, self.fill, &self.values, out)?;
         Ok(placement)
     }
 

@@ -2,12 +2,14 @@
 //! then combined to those of the resized row. Rows go first because they are combined in vectors whatever the scale,
 //! and most of them are gone when pixels follow.
 //!
-//! Pillow cuts values at 0 and 255 between both, which only a cubic exceeds. Next to sharp edges, its order makes a
-//! difference of ten levels and more; so a cubic with antialiasing has the order of Pillow, mostly columns first.
+//! Pillow cuts values at 0 and 255 between both, which only filters with negative weights exceed. Next to sharp edges,
+//! its order makes a difference of ten levels and more; so these have the order of Pillow with antialiasing, mostly
+//! columns first.
 
-use super::pixels::Picture;
+use super::source::RowSource;
 use super::taps::{Axis, Filter, ONE, Resample, Taps};
 use std::ops::Range;
+use tensor::Result;
 
 /// Fraction bits of a combined row: its values, up to 1.5 times those of pixels, fit 16 bits.
 const FRACTION: u32 = 6;
@@ -18,7 +20,7 @@ const UNCUT: (i32, i32) = (i16::MIN as i32, i16::MAX as i32);
 
 /// A part of a picture that is made as large as wanted, of which some rows and columns are asked for.
 pub struct Resizer<'a> {
-    picture: &'a Picture,
+    source: RowSource<'a>,
     kind: Order,
 }
 
@@ -55,57 +57,68 @@ pub struct SourceWindow {
 
 impl<'a> Resizer<'a> {
     /// Prepares the rows and columns of `window` resized to `to`.
+    ///
+    /// # Errors
+    /// INVALID_ARG if the file is damaged that is read.
     pub fn new(
-        picture: &'a Picture,
+        mut source: RowSource<'a>,
         window: SourceWindow,
         to: (u32, u32),
         resample: Resample,
         columns: Range<u32>,
         rows: Range<u32>,
-    ) -> Self {
+    ) -> Result<Self> {
         let from = (window.width, window.height);
         let (left, top) = (window.left as usize, window.top as usize);
         if from == to {
             let (left, top) = (left + columns.start as usize, top + rows.start as usize);
-            return Self { picture, kind: Order::Copy { left, top, columns: columns.len() } };
+            return Ok(Self { source, kind: Order::Copy { left, top, columns: columns.len() } });
         }
         let axis = Axis::of(resample, from, to);
         let columns = Taps::new(axis, from.0, to.0, columns);
         let rows = Taps::new(axis, from.1, to.1, rows);
-        let channels = picture.colour.channels();
-        let is_cut = axis == Axis::Antialias(Filter::Bicubic);
+        let channels = source.colour().channels();
+        let is_cut = matches!(axis, Axis::Antialias(Filter::Bicubic | Filter::Lanczos));
         if is_cut && !is_rows_first(from, to) {
             let used = rows.range();
-            let narrow = narrow_rows(picture, window, &columns, used.clone());
-            let combined = vec![0; columns.len() * channels];
-            return Self {
-                picture,
-                kind: Order::ColumnsFirst { narrow, rows: rows.counted_from(used.start), combined },
-            };
+            let narrow = narrow_rows(&mut source, window, &columns, used.clone())?;
+            let combined = vec![0; columns.len() * source.colour().places()];
+            let rows = rows.counted_from(used.start);
+            return Ok(Self { source, kind: Order::ColumnsFirst { narrow, rows, combined } });
         }
         let used = columns.range();
-        let combined = vec![0; used.len() * channels];
+        let combined = vec![0; used.len() * channels + 1];
         let columns = columns.counted_from(used.start);
         let (start, range) = (left + used.start, if is_cut { LEVELS } else { UNCUT });
-        Self { picture, kind: Order::RowsFirst { columns, rows, combined, start, top, range } }
+        Ok(Self { source, kind: Order::RowsFirst { columns, rows, combined, start, top, range } })
     }
 
-    /// Writes a row, counted from the first that is asked for.
-    pub fn row(&mut self, index: usize, out: &mut [u8]) {
-        let channels = self.picture.colour.channels();
-        let stride = self.picture.width as usize * channels;
-        let pixels = &self.picture.pixels;
+    /// Writes a row of [`places`](super::pixels::Colour::places) per pixel, counted from the first that is asked for.
+    /// Rows are asked for from the top downwards.
+    pub fn row(&mut self, index: usize, out: &mut [u8]) -> Result<()> {
+        let channels = self.source.colour().channels();
+        let stride = self.source.stride();
         match &mut self.kind {
             Order::Copy { left, top, columns } => {
-                out.copy_from_slice(&pixels[(*top + index) * stride + *left * channels..][..*columns * channels]);
+                let source = self.source.rows(*top + index..*top + index + 1)?;
+                let source = &source[*left * channels..][..*columns * channels];
+                match channels {
+                    1 => out.copy_from_slice(source),
+                    _ => {
+                        let pixels = out.as_chunks_mut().0.iter_mut().zip(source.as_chunks::<3>().0);
+                        pixels.for_each(|(pixel, &[a, b, c])| *pixel = [a, b, c, 0]);
+                    }
+                }
             }
             Order::RowsFirst { columns, rows, combined, start, top, range } => {
                 let (first, weights) = rows.get(index);
-                let source = &pixels[(*top + first) * stride + *start * channels..];
-                combine_rows(source, stride, weights, *range, combined);
+                let first = *top + first;
+                let source = self.source.rows(first..first + weights.len())?;
+                let used = combined.len() - 1;
+                combine_rows(&source[*start * channels..], stride, weights, *range, &mut combined[..used]);
                 match channels {
-                    1 => combine_columns::<_, 1, FRACTION>(combined, columns, out),
-                    _ => combine_columns::<_, 3, FRACTION>(combined, columns, out),
+                    1 => combine_values::<FRACTION>(combined, columns, out),
+                    _ => combine_pixels::<FRACTION>(combined, columns, out),
                 }
             }
             Order::ColumnsFirst { narrow, rows, combined } => {
@@ -115,6 +128,15 @@ impl<'a> Resizer<'a> {
                 out.iter_mut().zip(values).for_each(|(out, value)| *out = value as u8);
             }
         }
+        Ok(())
+    }
+
+    /// Reads what is left of a file.
+    ///
+    /// # Errors
+    /// INVALID_ARG if the file is damaged.
+    pub fn finish(self) -> Result<()> {
+        self.source.finish()
     }
 }
 
@@ -126,18 +148,26 @@ fn is_rows_first(from: (u32, u32), to: (u32, u32)) -> bool {
 }
 
 /// Rows of the source with resized columns.
-fn narrow_rows(picture: &Picture, window: SourceWindow, columns: &Taps, rows: Range<usize>) -> Vec<u8> {
-    let channels = picture.colour.channels();
-    let stride = picture.width as usize * channels;
-    let mut narrow = vec![0; rows.len() * columns.len() * channels];
-    for (out, y) in narrow.chunks_exact_mut(columns.len() * channels).zip(rows) {
-        let row = &picture.pixels[(window.top as usize + y) * stride + window.left as usize * channels..];
+fn narrow_rows(
+    source: &mut RowSource<'_>,
+    window: SourceWindow,
+    columns: &Taps,
+    rows: Range<usize>,
+) -> Result<Vec<u8>> {
+    let channels = source.colour().channels();
+    let mut wide = vec![0; window.width as usize * channels + 1];
+    let row_bytes = columns.len() * source.colour().places();
+    let mut narrow = vec![0; rows.len() * row_bytes];
+    let top = window.top as usize;
+    for (out, y) in narrow.chunks_exact_mut(row_bytes).zip(rows) {
+        let row = &source.rows(top + y..top + y + 1)?[window.left as usize * channels..];
+        wide.iter_mut().zip(row).for_each(|(wide, &value)| *wide = value.into());
         match channels {
-            1 => combine_columns::<_, 1, 0>(row, columns, out),
-            _ => combine_columns::<_, 3, 0>(row, columns, out),
+            1 => combine_values::<0>(&wide, columns, out),
+            _ => combine_pixels::<0>(&wide, columns, out),
         }
     }
-    narrow
+    Ok(narrow)
 }
 
 /// Sums up rows that lie `stride` bytes apart by their weights.
@@ -168,18 +198,37 @@ fn combine_rows(source: &[u8], stride: usize, weights: &[i16], (least, most): (i
     }
 }
 
-/// Sums up pixels of a row by their weights. Its values have `BITS` bits of a fraction.
-fn combine_columns<T: Copy + Into<i32>, const N: usize, const BITS: u32>(row: &[T], columns: &Taps, out: &mut [u8]) {
-    let row = row.as_chunks::<N>().0;
-    for (i, pixel) in out.as_chunks_mut::<N>().0.iter_mut().enumerate() {
-        let (first, weights) = columns.get(i);
-        let mut sums = [1 << (ONE_BITS + BITS - 1); N];
-        for (source, &weight) in row[first..].iter().zip(weights) {
-            for k in 0..N {
-                let value: i32 = source[k].into();
-                sums[k] += value * i32::from(weight);
+/// Sums up pixels of three channels by their weights. Values have `BITS` bits of a fraction, and one more follows. The
+/// fourth of a pixel is the first of the next one, and does not count.
+fn combine_pixels<const BITS: u32>(row: &[i16], columns: &Taps, out: &mut [u8]) {
+    // Sums are cut in vectors of several pixels.
+    const BLOCK: usize = 16;
+    let mut sums = [[0; 4]; BLOCK];
+    for (block, out) in out.as_chunks_mut::<4>().0.chunks_mut(BLOCK).enumerate() {
+        for (i, sums) in sums[..out.len()].iter_mut().enumerate() {
+            let (first, weights) = columns.get(block * BLOCK + i);
+            let mut own = [1 << (ONE_BITS + BITS - 1); 4];
+            let mut at = first * 3;
+            for &weight in weights {
+                let Some(values) = row[at..].first_chunk::<4>() else { break };
+                for k in 0..4 {
+                    own[k] += i32::from(values[k]) * i32::from(weight);
+                }
+                at += 3;
             }
+            *sums = own;
         }
-        *pixel = sums.map(|sum| (sum >> (ONE_BITS + BITS)).clamp(0, 255) as u8);
+        let cut = |sum: i32| ((sum >> (ONE_BITS + BITS)) as i16).clamp(0, 255) as u8;
+        out.as_flattened_mut().iter_mut().zip(sums.as_flattened()).for_each(|(out, &sum)| *out = cut(sum));
+    }
+}
+
+/// Sums up pixels of one channel by their weights, as [`combine_pixels`].
+fn combine_values<const BITS: u32>(row: &[i16], columns: &Taps, out: &mut [u8]) {
+    for (i, out) in out.iter_mut().enumerate() {
+        let (first, weights) = columns.get(i);
+        let products = row[first..].iter().zip(weights).map(|(&value, &weight)| i32::from(value) * i32::from(weight));
+        let sum = products.fold(1 << (ONE_BITS + BITS - 1), |sum, product| sum + product);
+        *out = (sum >> (ONE_BITS + BITS)).clamp(0, 255) as u8;
     }
 }

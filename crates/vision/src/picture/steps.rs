@@ -14,6 +14,15 @@ pub enum Size {
     Within(u32, u32),
 }
 
+/// Where a letterbox has the picture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Align {
+    /// In the middle; an odd row or column of borders lies at the end.
+    Center,
+    /// In the upper left corner: all borders lie at the end.
+    UpperLeft,
+}
+
 /// A step of a plan. Colours have one value per channel, in the order of the output's [`Colour`]; the first one counts
 /// if that is grey.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,6 +41,8 @@ pub enum Step {
         stride: Option<u32>,
         /// Whether a smaller picture is enlarged (`scaleup`).
         enlarge: bool,
+        /// Where the picture lies (`center`).
+        align: Align,
         /// Colour of borders.
         colour: [u8; 3],
         /// How pixels are made.

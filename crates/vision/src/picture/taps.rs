@@ -1,5 +1,7 @@
 //! Weights of source pixels per resized pixel, for one axis.
 
+use std::f64::consts::PI;
+
 /// Weights of the source pixels of which a resized one is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Filter {
@@ -7,6 +9,9 @@ pub enum Filter {
     Bilinear,
     /// Keys' cubic between four pixels: slope -0.5 with `antialias`, as in Pillow, and -0.75 without, as in OpenCV.
     Bicubic,
+    /// Lanczos' windowed sinc: over three pixels on each side with `antialias`, as in Pillow, and over four without, as
+    /// OpenCV's `INTER_LANCZOS4`.
+    Lanczos,
     /// Mean of pixels: Pillow's `BOX` with `antialias`, which takes whole pixels, and OpenCV's `INTER_AREA` without,
     /// which takes parts of them.
     Area,
@@ -18,7 +23,8 @@ pub struct Resample {
     /// Form of the weights.
     pub filter: Filter,
     /// Whether the filter widens when the picture shrinks, as in Pillow, torchvision (`antialias=True`) and
-    /// transformers. Without, as in OpenCV (`INTER_LINEAR`, `INTER_CUBIC`, `INTER_AREA`) and ultralytics.
+    /// transformers. Without, as in OpenCV (`INTER_LINEAR`, `INTER_CUBIC`, `INTER_LANCZOS4`, `INTER_AREA`) and
+    /// ultralytics.
     pub antialias: bool,
 }
 
@@ -100,7 +106,8 @@ impl Taps {
 pub enum Axis {
     /// A filter whose support grows with the scale, as in Pillow.
     Antialias(Filter),
-    /// Two or four neighbours whatever the scale, as OpenCV's `INTER_LINEAR` and `INTER_CUBIC`.
+    /// Two, four or eight neighbours whatever the scale, as OpenCV's `INTER_LINEAR`, `INTER_CUBIC` and
+    /// `INTER_LANCZOS4`.
     Neighbours(Filter),
     /// Parts of pixels by their area, as OpenCV's `INTER_AREA` when it shrinks.
     Cover,
@@ -128,6 +135,7 @@ impl Axis {
                 let (kernel, support): (fn(f64) -> f64, f64) = match filter {
                     Filter::Bilinear => (triangle, 1.0),
                     Filter::Bicubic => (|x| cubic(x, -0.5), 2.0),
+                    Filter::Lanczos => (|x| lanczos(x, 3.0), 3.0),
                     Filter::Area => (square, 0.5),
                 };
                 let centre = (index + 0.5) * scale;
@@ -147,6 +155,7 @@ impl Axis {
                 let neighbours: &[(i64, f64)] = match filter {
                     Filter::Bilinear | Filter::Area => &[(0, 1.0 - offset), (1, offset)],
                     Filter::Bicubic => &[-1, 0, 1, 2].map(|k| (k, cubic(k as f64 - offset, -0.75))),
+                    Filter::Lanczos => &[-3, -2, -1, 0, 1, 2, 3, 4].map(|k| (k, lanczos(k as f64 - offset, 4.0))),
                 };
                 clamp(at, neighbours, last, weights)
             }
@@ -204,13 +213,19 @@ fn cubic(x: f64, a: f64) -> f64 {
     }
 }
 
+/// Lanczos' kernel; `a` is its support.
+fn lanczos(x: f64, a: f64) -> f64 {
+    let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) };
+    if x.abs() < a { sinc(x) * sinc(x / a) } else { 0.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn taps_lie_within_the_source_and_sum_up_to_one() {
-        let filters = [Filter::Bilinear, Filter::Bicubic, Filter::Area];
+        let filters = [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos, Filter::Area];
         let axes = filters.iter().flat_map(|&filter| [Axis::Antialias(filter), Axis::Neighbours(filter)]);
         let axes: Vec<_> = axes.chain([Axis::Cover, Axis::Steps]).collect();
         for from in (1..24).chain([997, 16384]) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Placement;
 use std::path::PathBuf;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -64,13 +65,8 @@ fn every_picture_has_the_pixels_that_pillow_decodes() {
         let picture = read(&name, Colour::Rgb);
         assert_eq!((picture.width().to_string(), picture.height().to_string()), (width, height), "{name}");
         let (most, mean) = differ(picture.pixels(), &fixture(&pixels));
-        // libjpeg rounds once when it enlarges the colours in both directions, and this decoder twice.
-        let (most_max, mean_max) = match &name[..] {
-            "420.jpg" | "progressive.jpg" | "restart.jpg" => (3, 0.4),
-            "422.jpg" => (2, 0.2),
-            name if name.ends_with(".jpg") => (2, 0.03),
-            _ => (0, 0.0),
-        };
+        // The inverse transforms round differently, by one level in a few of a thousand values.
+        let (most_max, mean_max) = if name.ends_with(".jpg") { (2, 0.03) } else { (0, 0.0) };
         assert!(most <= most_max && mean <= mean_max, "{name}: at most {most}, mean {mean:.3}");
     }
 }
@@ -161,7 +157,17 @@ fn sizes_are_compared_with_the_limits_before_memory_is_taken() {
     let few = PictureLimits { pixels_max: 1000, ..limits };
     check_refused(&fixture("rgb.png"), &few, &["37 x 29", "at most 1000 pixels are accepted (pixels_max)"]);
     let scans = PictureLimits { scans_max: 2, ..limits };
-    check_refused(&fixture("progressive.jpg"), &scans, &["too many scans: at most 2 are accepted (scans_max)"]);
+    check_refused(
+        &fixture("progressive.jpg"),
+        &scans,
+        &["37 x 29", "too many scans: at most 2 are accepted (scans_max)"],
+    );
+    let scans = PictureLimits { scan_pixels_max: 37 * 29 * 4 - 1, ..limits };
+    let text = "too many scans: at most 3 are accepted (scan_pixels_max); save it with fewer, or as baseline";
+    check_refused(&fixture("progressive.jpg"), &scans, &["37 x 29", text]);
+    // One scan is always possible.
+    let few = PictureLimits { scan_pixels_max: 1, ..limits };
+    assert!(decode(&fixture("420.jpg"), &few, Colour::Rgb).is_ok());
 }
 
 #[test]
@@ -187,6 +193,7 @@ fn resized_pictures_have_the_pixels_of_pillow_and_opencv() {
             filter: match &filter[..] {
                 "bilinear" => Filter::Bilinear,
                 "bicubic" => Filter::Bicubic,
+                "lanczos" => Filter::Lanczos,
                 _ => Filter::Area,
             },
             antialias: library == "pillow",
@@ -201,7 +208,7 @@ fn resized_pictures_have_the_pixels_of_pillow_and_opencv() {
 
 #[test]
 fn one_colour_stays_as_it_is() {
-    for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Area] {
+    for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos, Filter::Area] {
         for (antialias, level) in [(true, 255), (false, 255), (true, 1), (false, 130)] {
             for (from, to) in [((3000, 7), (1, 1)), ((1, 1), (9, 5)), ((13, 17), (12, 40)), ((17, 400), (300, 3))] {
                 let bytes = vec![level; from.0 as usize * from.1 as usize];
@@ -216,25 +223,30 @@ fn one_colour_stays_as_it_is() {
 
 #[test]
 fn a_letterbox_has_the_borders_of_ultralytics() {
-    let check = |from: (u32, u32), stride, enlarge, shape: [usize; 3], offset: (f32, f32), resized: (f32, f32)| {
-        let (width, height) = (64, 64);
-        let letterbox = Step::Letterbox { width, height, stride, enlarge, colour: [1, 2, 3], resample: OPENCV };
-        let plan = PicturePlan::new(&[letterbox], UINT8).unwrap();
-        assert_eq!(plan.fixed_shape().is_some(), stride.is_none());
-        assert_eq!(plan.output_shape(from.0, from.1).unwrap(), shape, "{from:?}");
-        let (out, placement) = run(&plan, &ramp(from.0, from.1));
-        assert_eq!((placement.offset_x, placement.offset_y), offset, "{from:?}");
-        let scale = (resized.0 / from.0 as f32, resized.1 / from.1 as f32);
-        assert_eq!((placement.scale_x, placement.scale_y), scale, "{from:?}");
-        assert_eq!((placement.width, placement.height), (from.0 as i32, from.1 as i32));
-        // The picture lies inside of its borders.
-        for (i, pixel) in out.as_chunks::<3>().0.iter().enumerate() {
-            let (x, y) = ((i % shape[1]) as f32, (i / shape[1]) as f32);
-            let is_inside = |at: f32, offset: f32, length: f32| at >= offset && at < offset + length;
-            if !is_inside(x, offset.0, resized.0) || !is_inside(y, offset.1, resized.1) {
-                assert_eq!(pixel, &[1, 2, 3], "{from:?} at {x}, {y}");
+    let check_at =
+        |align, from: (u32, u32), stride, enlarge, shape: [usize; 3], offset: (f32, f32), resized: (f32, f32)| {
+            let (width, height) = (64, 64);
+            let letterbox =
+                Step::Letterbox { width, height, stride, enlarge, align, colour: [1, 2, 3], resample: OPENCV };
+            let plan = PicturePlan::new(&[letterbox], UINT8).unwrap();
+            assert_eq!(plan.fixed_shape().is_some(), stride.is_none());
+            assert_eq!(plan.output_shape(from.0, from.1).unwrap(), shape, "{from:?}");
+            let (out, placement) = run(&plan, &ramp(from.0, from.1));
+            assert_eq!((placement.offset_x, placement.offset_y), offset, "{from:?}");
+            let scale = (resized.0 / from.0 as f32, resized.1 / from.1 as f32);
+            assert_eq!((placement.scale_x, placement.scale_y), scale, "{from:?}");
+            assert_eq!((placement.width, placement.height), (from.0 as f32, from.1 as f32));
+            // The picture lies inside of its borders.
+            for (i, pixel) in out.as_chunks::<3>().0.iter().enumerate() {
+                let (x, y) = ((i % shape[1]) as f32, (i / shape[1]) as f32);
+                let is_inside = |at: f32, offset: f32, length: f32| at >= offset && at < offset + length;
+                if !is_inside(x, offset.0, resized.0) || !is_inside(y, offset.1, resized.1) {
+                    assert_eq!(pixel, &[1, 2, 3], "{from:?} at {x}, {y}");
+                }
             }
-        }
+        };
+    let check = |from, stride, enlarge, shape, offset, resized| {
+        check_at(Align::Center, from, stride, enlarge, shape, offset, resized)
     };
     // 64 * 48 / 100 is 30.72, and 33 rows are shared as 16 and 17.
     check((100, 48), None, true, [64, 64, 3], (0.0, 16.0), (64.0, 31.0));
@@ -246,6 +258,12 @@ fn a_letterbox_has_the_borders_of_ultralytics() {
     check((10, 5), None, false, [64, 64, 3], (27.0, 29.0), (10.0, 5.0));
     // Half a row: ties go to even.
     check((128, 65), None, true, [64, 64, 3], (0.0, 16.0), (64.0, 32.0));
+    // All borders at the end (`center=False`).
+    let check =
+        |from, stride, shape, resized| check_at(Align::UpperLeft, from, stride, true, shape, (0.0, 0.0), resized);
+    check((100, 48), None, [64, 64, 3], (64.0, 31.0));
+    check((48, 100), None, [64, 64, 3], (31.0, 64.0));
+    check((100, 40), Some(16), [32, 64, 3], (64.0, 26.0));
 }
 
 #[test]
@@ -368,6 +386,7 @@ fn a_plan_that_cannot_run_is_refused_with_the_number_of_its_step() {
         height: 32,
         stride: Some(stride),
         enlarge: true,
+        align: Align::Center,
         colour: [0; 3],
         resample: OPENCV,
     };

@@ -1,7 +1,8 @@
 """Writes the fixtures of boxes.rs and labels.rs into this folder.
 
-Needs torch, torchvision and transformers (made with 2.13.0, 0.29.2 and 5.19.0). Inputs are not stored: both sides  of layouts.txt is a
-case and its boxes: x1, y1, x2, y2, score, class.
+Needs torch, torchvision, transformers and ultralytics (made with 2.13.0, 0.29.2, 5.19.0 and 8.3.200). Inputs are not
+stored: both sides make them from the same numbers. A block of layouts.txt is a case and its boxes: x1, y1, x2, y2,
+score, class.
 """
 
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import torch
 from torchvision.ops import batched_nms, nms
 from transformers import DetrImageProcessor, RTDetrImageProcessor
+from ultralytics.models.rtdetr.predict import RTDETRPredictor
+from ultralytics.utils.nms import non_max_suppression
 
 HERE = Path(__file__).parent
 
@@ -140,6 +143,39 @@ def yolov8():
     return select(corners(place), scores, labels, 0.25, 0.7, 300)
 
 
+def several_labels(width, classes, iou, boxes_max):
+    """Every class over the threshold makes a box."""
+    found = non_max_suppression(torch.cat([torch.tensor(width), classes])[None], 0.25, iou, multi_label=True,
+                                max_det=boxes_max)[0]
+    return back(found[:, :4], LETTERBOX), found[:, 4], found[:, 5].int()
+
+
+def yolov5_labels():
+    numbers = Numbers(50)
+    place = places(numbers, 200)
+    objectness = torch.tensor(numbers.spread(200, 0, 1))
+    classes = torch.tensor(numbers.scores(200 * 12).reshape(200, 12))
+    return several_labels(place, (classes * objectness[:, None]).T, 0.45, 1000)
+
+
+def yolov8_labels():
+    numbers = Numbers(80)
+    place = places(numbers, 200)
+    return several_labels(place, torch.tensor(numbers.scores(7 * 200).reshape(7, 200)), 0.7, 300)
+
+
+def rtdetr_ultralytics():
+    numbers = Numbers(75)
+    boxes = torch.tensor(numbers.spread(160, 0, 1).reshape(40, 4))
+    scores = torch.tensor(numbers.spread(400, 0, 0.6).reshape(40, 10))
+    predictor = SimpleNamespace(
+        args=SimpleNamespace(conf=0.25, classes=None, max_det=300), batch=[[""]], model=SimpleNamespace(names={}))
+    picture = [np.zeros((480, 640, 3), np.uint8)]
+    found = RTDETRPredictor.postprocess(predictor, torch.cat([boxes, scores], 1)[None], None, picture)[0].boxes.data
+    found = found[torch.sort(found[:, 4], stable=True, descending=True).indices]
+    return back(found[:, :4], (1.0, 1.0, 0.0, 0.0, 640.0, 480.0)), found[:, 4], found[:, 5].int()
+
+
 def transformer(seed, width, processor):
     numbers = Numbers(seed)
     logits = torch.tensor(numbers.spread(40 * width, -7, 12).reshape(40, width))
@@ -182,6 +218,9 @@ def write_layouts():
         ("yolov8", yolov8()),
         ("detr", transformer(60, 11, DetrImageProcessor())),
         ("rtdetr", transformer(70, 10, RTDetrImageProcessor())),
+        ("yolov5 multi_label", yolov5_labels()),
+        ("yolov8 multi_label", yolov8_labels()),
+        ("rtdetr_ultralytics", rtdetr_ultralytics()),
         ("centernet", center(False)),
         ("centerface", center(True)),
     ]:

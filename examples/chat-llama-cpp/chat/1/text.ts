@@ -1,0 +1,1 @@
+../../../chat-ts/chat/1/text.ts
