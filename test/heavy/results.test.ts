@@ -8,7 +8,7 @@ import { RESULTS, parseResults, withResult } from './lib/results.mjs'
 const HERE = fileURLToPath(new URL('.', import.meta.url))
 const SUITES = [
   ...readFileSync(join(HERE, 'suites.mjs'), 'utf8').matchAll(/^import \{ (\w+) \} from '\.\/(\w+)\.mjs'$/gm),
-].map(([, name = '']) => name)
+].map(([, , file = '']) => file)
 
 const row = (suite: string, passed = 1, measured = 'ready') => ({
   suite,
