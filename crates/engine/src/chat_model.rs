@@ -4,7 +4,7 @@
 //! model's directory, else that of `--tokenizer`, else the first of the version's directory, the model's directory and
 //! the model that `model.json` names, as backend `vllm` does.
 
-use chat::places::{PARAMETER, Places};
+use chat::places::{Holds, PARAMETER, Places};
 use chat::template::{FolderTemplates, Template, of_folder};
 use chat::tools::ToolParser;
 use memory::beneath;
@@ -103,7 +103,7 @@ impl ChatModel {
             log::warn!("model '{}' cannot chat: {}", signature.model, error.message());
         }
         let is_vllm = config.backend == "vllm";
-        let loras = loras(open, is_vllm, about.as_ref());
+        let loras = loras(open, is_vllm || places.has(Holds::Sampling), about.as_ref());
         Ok(Some(Self { places, is_vllm, parser, loras, templates, folder, tokenizer: OnceLock::new() }))
     }
 
@@ -125,6 +125,11 @@ impl ChatModel {
             }
         };
         self.tokenizer.get_or_init(read).as_ref()
+    }
+
+    /// Whether there are files of a tokenizer, or a template without one.
+    pub fn has_template(&self) -> bool {
+        self.folder.is_some() || self.templates.as_ref().is_ok_and(|templates| templates.default.is_some())
     }
 
     /// Whether there may be a tokenizer.
@@ -224,11 +229,12 @@ fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder
     Ok(Templates { default: compiled(default)?, tool_use: compiled(tool_use)?, tokens })
 }
 
-/// Names of LoRAs: the keys of `multi_lora.json` of the version.
+/// Names of LoRAs, as Triton finds them: the keys of `multi_lora.json` of the version. A model with vLLM's tensors has
+/// any name without a `model.json`, and none if that does not enable them.
 fn loras(open: &OpenSpec, is_vllm: bool, about: Option<&ModelJson>) -> Option<Vec<String>> {
     let is_on = |value: &Value| *value == Value::Bool(true) || value.as_str() == Some("true");
-    if is_vllm && !about.and_then(|about| about.enable_lora.as_ref()).is_some_and(is_on) {
-        return None;
+    if is_vllm && !about?.enable_lora.as_ref().is_some_and(is_on) {
+        return Some(Vec::new());
     }
     let path = open.version_directory.join("multi_lora.json");
     let Ok(Some(text)) = read_below(&open.model_directory, &path) else {

@@ -61,6 +61,9 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
     let ChatTarget { version, model, .. } = &target;
     let as_triton = as_triton && request.responses.is_none();
+    if as_triton && request.on == On::Chat && model.places.has(Holds::Prompt) && !model.has_template() {
+        return Err(Error::internal("Unknown tokenizer").into());
+    }
     request.admit(as_triton, model.is_vllm, model.places.has(Holds::Logprobs), model.parser.is_some())?;
     let forced = force(&request, model)?;
     let schema = schema(&request, model, forced.as_ref())?;

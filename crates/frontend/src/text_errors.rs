@@ -151,6 +151,8 @@ fn as_openai(status: u16, failure: RequestFailure, message: &str) -> (u16, Strin
 /// Errors of bodies are those of pydantic; an unknown model is a 400.
 fn as_triton_does(status: u16, failure: RequestFailure, message: &str) -> (u16, String) {
     let TextFailure { kind, field, .. } = failure.text;
+    // Triton's front end counts whole requests.
+    let message = &*message.replacen("request JSON size of", "Request size of", 1);
     let error = |status, code: &str| {
         let kind = if status == 401 { "authentication_error" } else { "invalid_request_error" };
         let error = serde_json::json!({ "message": message, "type": kind, "code": code });

@@ -185,6 +185,8 @@ pub struct ChatOptions {
     pub max_tokens_default: u32,
     /// `--lora-separator`; empty = none.
     pub lora_separator: String,
+    /// `--model-control-mode=explicit`: clients may load and unload models.
+    pub is_explicit: bool,
 }
 
 impl Default for ChatOptions {
@@ -196,6 +198,7 @@ impl Default for ChatOptions {
             call_bytes_max: 131_072,
             max_tokens_default: 16,
             lora_separator: String::new(),
+            is_explicit: false,
         }
     }
 }

@@ -4,20 +4,20 @@
 use super::*;
 use crate::chat_calls;
 use ::chat::fields::On;
-use ::chat::request::Request;
+use ::chat::request::ChatRequest;
 use ::chat::responses;
 
 pub static CHAT: TextEndpoint = TextEndpoint {
     facts: &Facts::text("chat_completions", ErrorForm::OpenAi),
     answer: |exchange, body| {
-        Box::pin(chat_calls::answer(exchange, body, |body, as_triton| Request::read(body, On::Chat, as_triton)))
+        Box::pin(chat_calls::answer(exchange, body, |body, as_triton| ChatRequest::read(body, On::Chat, as_triton)))
     },
 };
 
 pub static COMPLETIONS: TextEndpoint = TextEndpoint {
     facts: &Facts::text("completions", ErrorForm::OpenAi),
     answer: |exchange, body| {
-        Box::pin(chat_calls::answer(exchange, body, |body, as_triton| Request::read(body, On::Completions, as_triton)))
+        Box::pin(chat_calls::answer(exchange, body, |body, as_triton| ChatRequest::read(body, On::Completions, as_triton)))
     },
 };
 

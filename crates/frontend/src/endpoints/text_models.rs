@@ -124,17 +124,20 @@ async fn manage(exchange: &HttpExchange<'_>, act: ControlOperation, verb: &str, 
     argument.close(b'}');
     let argument = Argument::from(argument.into_string()?);
     let Err(error) = context.control.call(act, argument).await else { return Ok(()) };
-    let text = if error.message().contains("is not allowed") {
-        "Model load/unload requires --model-control-mode=explicit".to_owned()
-    } else {
-        format!("Failed to {verb} model '{name}': {}", error.message())
-    };
-    let is_wrong = error.code() == Code::InvalidArg || !text.starts_with("Failed");
-    Err(if is_wrong { Error::invalid(text) } else { Error::internal(text) }.into())
+    let text = format!("Failed to {verb} model '{name}': {}", error.message());
+    Err(if error.code() == Code::InvalidArg { Error::invalid(text) } else { Error::internal(text) }.into())
+}
+
+/// The model of the path, if clients may load and unload models.
+fn managed(exchange: &HttpExchange<'_>) -> TextResult<String> {
+    if !exchange.context.engine.options().chat.is_explicit {
+        return Err(Error::invalid("Model load/unload requires --model-control-mode=explicit").into());
+    }
+    Ok(percent_decode(exchange.names().model).into_owned())
 }
 
 async fn load(exchange: &HttpExchange<'_>) -> TextResult {
-    let name = percent_decode(exchange.names().model).into_owned();
+    let name = managed(exchange)?;
     let _alone = exchange.context.managing.lock().await;
     if is_loaded(exchange, &name) {
         return Err(Error::invalid(format!("Model '{name}' is already loaded")).into());
@@ -144,7 +147,7 @@ async fn load(exchange: &HttpExchange<'_>) -> TextResult {
 }
 
 async fn unload(exchange: &HttpExchange<'_>) -> TextResult {
-    let name = percent_decode(exchange.names().model).into_owned();
+    let name = managed(exchange)?;
     let _alone = exchange.context.managing.lock().await;
     if !is_loaded(exchange, &name) {
         return Err(Error::invalid(format!("Unknown model: {name}")).into());
