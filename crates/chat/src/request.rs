@@ -60,7 +60,7 @@ pub struct Request {
     /// Whether the prompt ends where the assistant begins.
     pub add_generation_prompt: bool,
     /// What an object `response` repeats of the request; `None` for chats and completions.
-    pub responses: Option<responses::Settings>,
+    pub responses: Option<responses::ResponseSettings>,
     /// Fields that Triton checks after it found the model.
     late: Late,
 }

@@ -4,7 +4,7 @@ use crate::fields::On;
 use crate::logprobs;
 use crate::places::Said;
 use crate::request::{Request, ToolChoice};
-use crate::responses::{Printer, Spoken, Status, Tokens};
+use crate::responses::{EventPrinter, ResponseStatus, Spoken, Tokens};
 use crate::stops::Stops;
 use crate::tools::{Forced, Piece, ToolCall, ToolParser, ToolStream};
 use serde::Serialize;
@@ -91,7 +91,7 @@ pub struct Speech {
     prompt_tokens: BTreeMap<usize, u64>,
     per_prompt: usize,
     /// Prints an object `response` instead of choices.
-    responses: Option<Printer>,
+    responses: Option<EventPrinter>,
 }
 
 /// A choice in progress.
@@ -178,7 +178,7 @@ impl Speech {
         head.extend_from_slice(b",\"choices\":[");
         let about = (&*facts.id, facts.created, &*facts.model);
         let settings = request.responses.as_ref();
-        let responses = settings.map(|settings| Printer::new(settings, about, request.streams, facts.fresh));
+        let responses = settings.map(|settings| EventPrinter::new(settings, about, request.streams, facts.fresh));
         Self {
             on: request.on,
             streams: request.streams,
@@ -419,11 +419,11 @@ impl Speech {
     }
 
     /// How a response ended, with its tokens.
-    fn outcome(&self) -> (Status<'static>, Option<Tokens>, Spoken<'_>) {
+    fn outcome(&self) -> (ResponseStatus<'static>, Option<Tokens>, Spoken<'_>) {
         let choice = self.choices.first();
         let is_cut = choice.is_some_and(|choice| choice.reason == Some(Reason::Length));
         let usage = self.usage().map(|usage| Tokens { input: usage.prompt_tokens, output: usage.completion_tokens });
-        let status = if is_cut { Status::Incomplete } else { Status::Completed };
+        let status = if is_cut { ResponseStatus::Incomplete } else { ResponseStatus::Completed };
         (status, usage, choice.map(Choice::spoken).unwrap_or_default())
     }
 
@@ -433,7 +433,7 @@ impl Speech {
         let Some(mut printer) = self.responses.take() else { return false };
         let (_, tokens, spoken) = self.outcome();
         // Without memory for what was said, the stream just ends.
-        let _ = printer.close(Status::Failed(error), tokens, spoken, out);
+        let _ = printer.close(ResponseStatus::Failed(error), tokens, spoken, out);
         self.responses = Some(printer);
         true
     }

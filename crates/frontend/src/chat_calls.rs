@@ -49,9 +49,9 @@ struct Target<'e> {
 }
 
 /// Reads a body; the flag is `--openai-errors=triton`.
-type Read = fn(&[u8], bool) -> Result<Request, FormError>;
+type ReadBody = fn(&[u8], bool) -> Result<Request, FormError>;
 
-pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: Read) -> TextResult {
+pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) -> TextResult {
     let as_triton = exchange.context.openai_errors_as_triton;
     let options = exchange.context.engine.options().chat.clone();
     exchange.context.limits.check_json(body.len()).map_err(|e| TextError::of(e, FailureKind::TooLarge, None))?;

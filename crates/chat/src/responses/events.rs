@@ -3,7 +3,7 @@
 //! A response is a list of items: messages and calls, in the order in which the model said them. The text and the
 //! calls are kept by the caller, and items refer to them.
 
-use super::Settings;
+use super::ResponseSettings;
 use crate::tools::{Piece, ToolCall};
 use serde::Serialize;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(crate) struct Spoken<'s> {
 
 /// How a response is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Status<'e> {
+pub(crate) enum ResponseStatus<'e> {
     InProgress,
     Completed,
     /// There are no more tokens.
@@ -39,7 +39,7 @@ pub(crate) struct Tokens {
 
 /// Prints a response.
 #[derive(Debug)]
-pub(crate) struct Printer {
+pub(crate) struct EventPrinter {
     /// The object up to its status.
     head: String,
     settings: String,
@@ -70,9 +70,9 @@ enum Of {
 
 const OPEN: &str = "in_progress";
 
-impl Printer {
+impl EventPrinter {
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &ResponseSettings,
         (id, created, model): (&str, u64, &str),
         streams: bool,
         fresh: fn() -> String,
@@ -80,8 +80,8 @@ impl Printer {
         Self {
             head: format!(
                 r#"{{"id":{},"object":"response","created_at":{created},"model":{}"#,
-                Json(&id),
-                Json(&model)
+                AsJson(&id),
+                AsJson(&model)
             ),
             settings: settings.members.clone(),
             streams,
@@ -98,7 +98,7 @@ impl Printer {
         for name in ["response.created", "response.in_progress"] {
             self.event(name, out, |printer, out| {
                 put(out, format_args!(r#","response":"#));
-                printer.object(spoken, Status::InProgress, None, out);
+                printer.object(spoken, ResponseStatus::InProgress, None, out);
             });
         }
     }
@@ -152,18 +152,18 @@ impl Printer {
     /// RESOURCE_EXHAUSTED without memory.
     pub(crate) fn close(
         &mut self,
-        status: Status<'_>,
+        status: ResponseStatus<'_>,
         tokens: Option<Tokens>,
         spoken: Spoken<'_>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         allowance::grow_by(out, spoken.bytes() + self.settings.len())?;
-        if let (Status::Failed(_), Some(item)) = (status, self.open()) {
+        if let (ResponseStatus::Failed(_), Some(item)) = (status, self.open()) {
             item.status = "incomplete";
         }
         let name = match status {
-            Status::Incomplete => "response.incomplete",
-            Status::Failed(_) => "response.failed",
+            ResponseStatus::Incomplete => "response.incomplete",
+            ResponseStatus::Failed(_) => "response.failed",
             _ => "response.completed",
         };
         self.event(name, out, |printer, out| {
@@ -174,27 +174,33 @@ impl Printer {
     }
 
     /// The object `response`.
-    pub(crate) fn object(&self, spoken: Spoken<'_>, status: Status<'_>, tokens: Option<Tokens>, out: &mut Vec<u8>) {
+    pub(crate) fn object(
+        &self,
+        spoken: Spoken<'_>,
+        status: ResponseStatus<'_>,
+        tokens: Option<Tokens>,
+        out: &mut Vec<u8>,
+    ) {
         let name = match status {
-            Status::InProgress => OPEN,
-            Status::Completed => "completed",
-            Status::Incomplete => "incomplete",
-            Status::Failed(_) => "failed",
+            ResponseStatus::InProgress => OPEN,
+            ResponseStatus::Completed => "completed",
+            ResponseStatus::Incomplete => "incomplete",
+            ResponseStatus::Failed(_) => "failed",
         };
         put(out, format_args!(r#"{},"status":"{name}","error":"#, self.head));
         match status {
-            Status::Failed(error) => {
+            ResponseStatus::Failed(error) => {
                 let code = match error.code() {
                     Code::InvalidArg => "invalid_prompt",
                     Code::ResourceExhausted => "rate_limit_exceeded",
                     _ => "server_error",
                 };
-                put(out, format_args!(r#"{{"code":"{code}","message":{}}}"#, Json(&error.message())));
+                put(out, format_args!(r#"{{"code":"{code}","message":{}}}"#, AsJson(&error.message())));
             }
             _ => put(out, format_args!("null")),
         }
         let details = match status {
-            Status::Incomplete => r#"{"reason":"max_output_tokens"}"#,
+            ResponseStatus::Incomplete => r#"{"reason":"max_output_tokens"}"#,
             _ => "null",
         };
         put(out, format_args!(r#","incomplete_details":{details},"output":["#));
@@ -228,7 +234,7 @@ impl Printer {
         self.taken = self.said;
         let place = self.place();
         self.event("response.content_part.added", out, |_, out| {
-            put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, Text("")));
+            put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, OutputText("")));
         });
         if !text.is_empty() {
             self.delta("response.output_text", r#","content_index":0,"logprobs":[]"#, text, out);
@@ -258,16 +264,16 @@ impl Printer {
                     allowance::grow_by(out, text.len() * 3 + 1024)?;
                 }
                 self.event("response.output_text.done", out, |_, out| {
-                    put(out, format_args!(r#"{place},"content_index":0,"text":{},"logprobs":[]"#, Json(&text)));
+                    put(out, format_args!(r#"{place},"content_index":0,"text":{},"logprobs":[]"#, AsJson(&text)));
                 });
                 self.event("response.content_part.done", out, |_, out| {
-                    put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, Text(text)));
+                    put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, OutputText(text)));
                 });
             }
             Of::Call(call) => {
                 let Some(ToolCall { name, arguments }) = spoken.calls.get(call) else { return Ok(()) };
                 self.event("response.function_call_arguments.done", out, |_, out| {
-                    put(out, format_args!(r#"{place},"name":{},"arguments":{}"#, Json(name), Json(arguments)));
+                    put(out, format_args!(r#"{place},"name":{},"arguments":{}"#, AsJson(name), AsJson(arguments)));
                 });
             }
         }
@@ -283,7 +289,7 @@ impl Printer {
     fn delta(&mut self, of: &str, more: &str, text: &str, out: &mut Vec<u8>) {
         let place = self.place();
         self.event(format_args!("{of}.delta"), out, |_, out| {
-            put(out, format_args!(r#"{place}{more},"delta":{}"#, Json(&text)));
+            put(out, format_args!(r#"{place}{more},"delta":{}"#, AsJson(&text)));
         });
     }
 
@@ -316,7 +322,7 @@ impl Item {
         match &self.of {
             Of::Message(range) => {
                 let text = spoken.text.get(range.clone()).unwrap_or_default();
-                self.message(format_args!("{}", Text(text)), out);
+                self.message(format_args!("{}", OutputText(text)), out);
             }
             Of::Call(call) => self.call(*call, spoken, spoken.calls.get(*call).map_or("", |c| &c.arguments), out),
         }
@@ -347,29 +353,29 @@ impl Item {
             out,
             format_args!(
                 r#"{{"id":"{id}","type":"function_call","status":"{status}","call_id":{},"name":{},"arguments":{}}}"#,
-                Json(&call),
-                Json(&name),
-                Json(&arguments)
+                AsJson(&call),
+                AsJson(&name),
+                AsJson(&arguments)
             ),
         );
     }
 }
 
 /// A value as JSON.
-struct Json<'v, T>(&'v T);
+struct AsJson<'v, T>(&'v T);
 
-impl<T: Serialize> fmt::Display for Json<'_, T> {
+impl<T: Serialize> fmt::Display for AsJson<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self.0).map_err(|_| fmt::Error)?)
     }
 }
 
 /// A part of a message.
-struct Text<'t>(&'t str);
+struct OutputText<'t>(&'t str);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for OutputText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, r#"{{"type":"output_text","text":{},"annotations":[],"logprobs":[]}}"#, Json(&self.0))
+        write!(f, r#"{{"type":"output_text","text":{},"annotations":[],"logprobs":[]}}"#, AsJson(&self.0))
     }
 }
 

@@ -25,7 +25,7 @@ struct Turn<'b> {
 }
 
 #[derive(Deserialize)]
-struct Part<'b> {
+struct ItemPart<'b> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'b, str>,
 }
@@ -181,9 +181,9 @@ impl<'b> Item<'b> {
                 return Err(self.wrong(member, text));
             }
         }
-        let parts: Vec<Part<'b>> = self.parsed(member, value)?;
+        let parts: Vec<ItemPart<'b>> = self.parsed(member, value)?;
         match parts.iter().enumerate().find(|(_, part)| !PARTS.contains(&&*part.kind)) {
-            Some((place, Part { kind })) => {
+            Some((place, ItemPart { kind })) => {
                 let text = format!("has the type '{}': only texts are supported, as 'input_text'", cut(kind));
                 Err(self.wrong(&format!("{member}[{place}]"), text))
             }

@@ -1,7 +1,7 @@
 //! A body to the body of a chat. The JSON of its parts is copied, so that the order of keys and the digits of numbers
 //! stay.
 
-use super::Settings;
+use super::ResponseSettings;
 use super::fields::{FIELDS, name_of, passed};
 use super::items::Messages;
 use crate::fields::{On, Use};
@@ -78,7 +78,7 @@ pub fn read(body: &[u8]) -> Result<Request, FormError> {
     // An event is one line. A text has no line breaks of its own, as JSON escapes them.
     let members = settings.0.replace(['\n', '\r'], " ");
     request.has_usage = true;
-    request.responses = Some(Settings { members });
+    request.responses = Some(ResponseSettings { members });
     Ok(request)
 }
 
