@@ -307,13 +307,12 @@ export const FLAGS = [
     isSecret: true, group: 'Chat', state: 'active',
     meaning: 'Requests to these APIs (a comma-separated list of inference, model-repository, metrics and health) at ' +
       '--openai-port need a header of this name and value: --openai-restricted-api inference,metrics KEY VALUE.' },
-  { name: 'tokenizer', kind: 'string', value: 'folder', default: '', group: 'Chat', state: 'active',
-    to: 'chat.tokenizer',
+  { name: 'tokenizer', kind: 'string', value: 'folder', default: '', to: 'chat.tokenizer', group: 'Chat',
+    state: 'active',
     meaning: "Folder with the tokenizer and the chat template of all models, or a model's name in the cache of " +
-      'Hugging Face. Without it, each model has its own: the folder that nereid.chat.tokenizer names, the files beside ' +
-      'the model, or the folder that model.json of backend vllm names. Nothing is downloaded.' },
-  { name: 'chat-template', kind: 'string', value: 'path', default: '', group: 'Chat', state: 'active',
-    to: 'chat.template',
+      'Hugging Face; nothing is downloaded. Without it, each model has its own (nereid.chat.tokenizer).' },
+  { name: 'chat-template', kind: 'string', value: 'path', default: '', to: 'chat.template', group: 'Chat',
+    state: 'active',
     meaning: 'File with the chat template (Jinja) of all models, in the place of that of their tokenizers.' },
   { name: 'tool-call-parser', kind: 'choice', choices: ['llama3', 'mistral', 'hermes', 'pythonic'], anyCase: false,
     default: '', group: 'Chat', state: 'active', to: 'chat.toolParser',
@@ -326,8 +325,7 @@ export const FLAGS = [
     meaning: 'Maximum tokens of a choice whose request names none.' },
   { name: 'lora-separator', kind: 'string', value: 'text', default: '', group: 'Chat', state: 'active',
     to: 'chat.loraSeparator',
-    meaning: 'Text between the name of a model and that of a LoRA, such as model_lora_NAME with _lora_. Without it, ' +
-      'no name means a LoRA.' },
+    meaning: 'Text between the name of a model and that of a LoRA, such as _lora_; without it, no name means a LoRA.' },
 
   // GRPC
   { name: 'allow-grpc', kind: 'boolean', default: true, group: 'GRPC', state: 'active', meaning: 'Serve gRPC.' },

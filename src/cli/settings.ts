@@ -20,6 +20,7 @@ import { userIds } from './users.js'
 import { COMMAND_LINE, OptionError, badOption, suggestion, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
 import { readResponseCache } from './response_cache.js'
+import { openaiOptions } from './openai.js'
 import { readTextAliases } from './text_aliases.js'
 
 export interface Resolved {
@@ -69,7 +70,7 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
     )
   }
   const http = options.allowHttp ? httpOptions(options) : null
-  const openai = openaiOptions(options)
+  const openai = openaiOptions(options, httpOptions(options))
   const grpc = options.allowGrpc ? grpcOptions(options) : null
   const metrics = metricsSettings(options, environment)
   const control = controlOptions(options)
@@ -188,50 +189,6 @@ function httpOptions(options: Options): HttpOptions {
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
     corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
-}
-
-/** Groups of `--openai-restricted-api`, and what they are called at the other ports. */
-const OPENAI_APIS: Readonly<Record<string, readonly string[]>> = {
-  inference: ['inference'],
-  'model-repository': ['model-repository', 'metadata'],
-  metrics: ['statistics'],
-  health: ['health'],
-}
-
-/** The listener of `--openai-port`, which differs from that of HTTP in its port and in what is restricted. */
-function openaiOptions(options: Options): HttpOptions | null {
-  const flag = 'openai-restricted-api'
-  const restrictions = readOpenaiRestrictions(flag, options.openaiRestrictedApi)
-  if (options.openaiPort === null) {
-    if (restrictions.length === 0) return null
-    throw badOption(
-      flag,
-      `--${flag} restricts --openai-port, which is off; --http-restricted-api restricts --http-port`,
-    )
-  }
-  const http = httpOptions(options)
-  const address = isUnix(http.address) ? '0.0.0.0' : http.address
-  return { ...http, address, port: options.openaiPort, restrictions }
-}
-
-function readOpenaiRestrictions(flag: string, groups: readonly string[]): Restriction[] {
-  const seen = new Set<string>()
-  return groups.map((text) => {
-    const [, list, key, value] = /^(\S+) (\S+) (.+)$/s.exec(text) ?? []
-    if (list === undefined || key === undefined || value === undefined)
-      throw badOption(flag, `--${flag} takes three arguments: APIs, the name of a header, and its value. Got ${text}`)
-    const apis = list.split(',').flatMap((api) => {
-      const meant = Object.hasOwn(OPENAI_APIS, api) ? OPENAI_APIS[api] : undefined
-      if (meant === undefined) {
-        const known = Object.keys(OPENAI_APIS).map((one) => `'${one}'`)
-        throw badOption(flag, `Unknown API '${api}'. Available APIs: [${known.join(', ')}]`)
-      }
-      if (seen.has(api)) throw badOption(flag, `restricted api '${api}' can not be specified in multiple config groups`)
-      seen.add(api)
-      return meant
-    })
-    return { apis, key, value }
-  })
 }
 
 /** Warnings about certificates of a port without TLS: the user expects TLS there. */

@@ -6,7 +6,16 @@ import { type NetworkOutput, call, outputOf, settingsOf } from './vision.js'
 
 /** Options of `boxes.decode`: the parameters of the backend `boxes` in camelCase. */
 export interface BoxOptions {
-  readonly layout: 'yolov5' | 'yolov8' | 'yolov10' | 'detr' | 'rtdetr' | 'centernet' | 'centerface' | 'torchvision'
+  readonly layout:
+    | 'yolov5'
+    | 'yolov8'
+    | 'yolov10'
+    | 'detr'
+    | 'rtdetr'
+    | 'rtdetr_ultralytics'
+    | 'centernet'
+    | 'centerface'
+    | 'torchvision'
   /** A box has a greater score; 0 to 1. The layout has a default for it and the next three. */
   readonly scoreThreshold?: number
   /** A box is dropped if its intersection over union with a better one is greater; 0 to 1. */
@@ -15,6 +24,10 @@ export interface BoxOptions {
   readonly boxesMax?: number
   /** Which better boxes have a box dropped: none, those of its class, or all. */
   readonly nms?: 'none' | 'per_class' | 'all_classes'
+  /**
+   * Whether each class over the threshold makes a box, for the layouts `yolov5` and `yolov8`; else the best class only.
+   */
+  readonly multiLabel?: boolean
   /** Number of classes: values behind them (masks, key points) are skipped. */
   readonly classes?: number
   /** Size of the network's input, for relative boxes of a network whose input has borders. */

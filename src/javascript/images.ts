@@ -26,7 +26,7 @@ export interface ImagePlan<D extends 'FP32' | 'FP16' | 'UINT8' = 'FP32'> extends
   /** Width and height; `shortest:256` resizes the shorter side; `within:640x480` to the largest that fits. */
   readonly resize?: PixelSize | `shortest:${number}` | `within:${PixelSize}`
   /** `bilinear` by default. */
-  readonly interpolation?: 'bilinear' | 'bicubic' | 'area'
+  readonly interpolation?: 'bilinear' | 'bicubic' | 'lanczos' | 'area'
   /** True, the default, resizes as Pillow and torchvision do; false as OpenCV and Ultralytics. */
   readonly antialias?: boolean
   /** Cuts this out of the middle. */
@@ -39,6 +39,8 @@ export interface ImagePlan<D extends 'FP32' | 'FP16' | 'UINT8' = 'FP32'> extends
   readonly stride?: number
   /** Whether `letterbox` makes pictures larger: true by default. */
   readonly enlarge?: boolean
+  /** Where `letterbox` has the picture: `center` by default. */
+  readonly placement?: 'center' | 'upper_left'
   /** Borders: left, top, right, bottom. */
   readonly pad?: readonly [number, number, number, number]
   /** Values are `(value * scale - mean) / std`: 1/255 by default, and nothing of the three for UINT8. */

@@ -305,10 +305,10 @@ describe('preprocessor_config.json', () => {
     ],
     [
       'what has no equivalent',
-      { size: 32, resample: 1, do_flip_channel_order: true, do_align_long_axis: true, do_thumbnail: false },
+      { size: 32, resample: 5, do_flip_channel_order: true, do_align_long_axis: true, do_thumbnail: false },
       [32, 32],
-      { resize: '32x32', interpolation: 'bicubic', ...COLOURS, color: 'bgr' },
-      /Lanczos; "interpolation" is bicubic instead\n.*"do_align_long_axis" is not read\n\n/,
+      { resize: '32x32', interpolation: 'bilinear', ...COLOURS, color: 'bgr' },
+      /Hamming; "interpolation" is bilinear instead\n.*"do_align_long_axis" is not read\n\n/,
     ],
     [
       'nothing to do',

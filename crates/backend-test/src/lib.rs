@@ -1,5 +1,5 @@
-//! Backends without a framework, for trials and tests: `identity`, `repeat`, `speak`, `square`, `sequence`, `dyna_sequence`,
-//! `implicit_state`, `iterative_sequence`, `device_identity`.
+//! Backends without a framework, for trials and tests: `identity`, `repeat`, `speak`, `square`, `sequence`,
+//! `dyna_sequence`, `implicit_state`, `iterative_sequence`, `device_identity`.
 
 mod activities;
 mod config;

@@ -12,7 +12,7 @@ pub enum On {
 /// Type of a value. `null` is the same as an absent field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum FieldKind {
     Text,
     /// A text or a list of texts.
     Texts,
@@ -48,7 +48,7 @@ pub struct Field {
     /// Endpoints that take it.
     pub on: On,
     /// Type of its value.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// How it is used.
     pub used: Use,
     /// Whether Triton's front end takes it; with `--openai-errors=triton` others are unknown.
@@ -60,7 +60,7 @@ pub struct Field {
 pub(crate) const fn field(
     name: &'static str,
     on: On,
-    kind: Kind,
+    kind: FieldKind,
     used: Use,
     in_triton: bool,
     meaning: &'static str,
@@ -68,9 +68,9 @@ pub(crate) const fn field(
     Field { name, on, kind, used, in_triton, meaning }
 }
 
-pub(crate) const COUNT: Kind = Kind::Integer(0, i32::MAX as i64);
-const ANY_NUMBER: Kind = Kind::Number(f64::MIN, f64::MAX);
-pub(crate) const ANY_INTEGER: Kind = Kind::Integer(i64::MIN, i64::MAX);
+pub(crate) const COUNT: FieldKind = FieldKind::Integer(0, i32::MAX as i64);
+const ANY_NUMBER: FieldKind = FieldKind::Number(f64::MIN, f64::MAX);
+pub(crate) const ANY_INTEGER: FieldKind = FieldKind::Integer(i64::MIN, i64::MAX);
 
 /// Most choices of a request.
 pub const CHOICES_MAX: i64 = 128;
@@ -78,48 +78,59 @@ pub const CHOICES_MAX: i64 = 128;
 /// All fields, in the order of the page.
 #[rustfmt::skip]
 pub const FIELDS: &[Field] = &{
-    use Kind::*;
+    use FieldKind::*;
     use On::*;
     use Use::*;
     [
-        field("model", Both, Text, Here, true, "A model, `model:version`, an alias, or `model` with the name of a LoRA. Without it, the only model that chats."),
+        field("model", Both, Text, Here, true,
+            "A model, `model:version`, an alias, or `model` with the name of a LoRA. Without it, the only model \
+             that chats."),
         field("messages", Chat, List, Here, true, "The conversation. Contents are texts or lists of text parts."),
         field("prompt", Completions, Any, Here, true, "A text, or a list of texts. Token ids are rejected."),
         field("stream", Both, Flag, Here, true, "Send the text as server-sent events while it is made."),
         field("stream_options", Both, Object, Here, true, "`include_usage`: a last chunk with the usage."),
-        field("n", Both, Integer(1, CHOICES_MAX), Here, true, "Number of choices: each is a request to the model. A `seed` grows by one for each."),
+        field("n", Both, Integer(1, CHOICES_MAX), Here, true,
+            "Number of choices: each is a request to the model. A `seed` grows by one for each."),
         field("best_of", Completions, Integer(1, CHOICES_MAX), Rejected, true, "Only 1."),
         field("echo", Completions, Flag, Here, true, "Put the prompt before the text."),
         field("suffix", Completions, Text, Rejected, true, "Only empty."),
         field("max_tokens", Both, COUNT, Model, true, "Most tokens of a choice; `--default-max-tokens` if absent."),
         field("max_completion_tokens", Chat, COUNT, Model, true, "The same under its newer name, which wins."),
         field("min_tokens", Both, COUNT, Model, true, "Fewest tokens of a choice."),
-        field("stop", Both, Texts, Model, true, "Texts before which a choice ends. Done here for a model without a place for it."),
+        field("stop", Both, Texts, Model, true,
+            "Texts before which a choice ends. Done here for a model without a place for it."),
         field("seed", Both, ANY_INTEGER, Model, true, "Seed of the random numbers."),
         field("temperature", Both, Number(0.0, 2.0), Model, true, "Temperature."),
         field("top_p", Both, Number(0.0, 1.0), Model, true, "Share of the probability from which tokens are drawn."),
-        field("top_k", Both, Integer(-1, i32::MAX as i64), Model, false, "Number of tokens from which the next is drawn."),
-        field("min_p", Both, Number(0.0, 1.0), Model, false, "Smallest probability of a token, relative to the most probable one."),
+        field("top_k", Both, Integer(-1, i32::MAX as i64), Model, false,
+            "Number of tokens from which the next is drawn."),
+        field("min_p", Both, Number(0.0, 1.0), Model, false,
+            "Smallest probability of a token, relative to the most probable one."),
         field("frequency_penalty", Both, Number(-2.0, 2.0), Model, true, "Penalty by how often a token occurred."),
         field("presence_penalty", Both, Number(-2.0, 2.0), Model, true, "Penalty for a token that occurred."),
         field("repetition_penalty", Both, ANY_NUMBER, Model, false, "Factor of penalty for a token that occurred."),
         field("length_penalty", Both, ANY_NUMBER, Model, false, "Penalty by length."),
-        field("logit_bias", Both, Object, Model, true, "Bias by token id. With `--openai-errors=triton` it is rejected."),
+        field("logit_bias", Both, Object, Model, true,
+            "Bias by token id. With `--openai-errors=triton` it is rejected."),
         field("stop_token_ids", Both, List, Model, false, "Tokens at which a choice ends."),
         field("ignore_eos", Both, Flag, Model, true, "Go on after the token that ends a text."),
         field("include_stop_str_in_output", Both, Flag, Model, false, "Keep the text at which a choice ended."),
         field("skip_special_tokens", Both, Flag, Model, false, "Leave special tokens out of the text."),
         field("spaces_between_special_tokens", Both, Flag, Model, false, "Put spaces between special tokens."),
-        field("logprobs", Chat, Flag, Here, true, "Return log probabilities, of a model that has the output `logprobs`."),
+        field("logprobs", Chat, Flag, Here, true,
+            "Return log probabilities, of a model that has the output `logprobs`."),
         field("top_logprobs", Chat, Integer(0, 20), Here, true, "Number of the most probable tokens at each place."),
         field("logprobs", Completions, Integer(0, 5), Here, true, "Number of the most probable tokens at each place."),
         field("tools", Chat, List, Here, true, "Functions that the model may call."),
         field("tool_choice", Chat, Any, Here, true, "`none`, `auto`, `required`, or a function by its name."),
         field("parallel_tool_calls", Chat, Flag, Here, false, "`false` keeps the first call only."),
-        field("response_format", Chat, Object, Model, true, "`json_schema` and `json_object`, for models that have a place for structured outputs; else rejected."),
+        field("response_format", Chat, Object, Model, true,
+            "`json_schema` and `json_object`, for models that have a place for structured outputs; else rejected."),
         field("structured_outputs", Both, Object, Model, false, "Passed on as vLLM takes it."),
-        field("chat_template_kwargs", Chat, Object, Here, false, "Further variables of the template, such as `enable_thinking`."),
-        field("add_generation_prompt", Chat, Flag, Here, false, "Whether the prompt ends where the assistant begins; true if absent."),
+        field("chat_template_kwargs", Chat, Object, Here, false,
+            "Further variables of the template, such as `enable_thinking`."),
+        field("add_generation_prompt", Chat, Flag, Here, false,
+            "Whether the prompt ends where the assistant begins; true if absent."),
         field("reasoning_effort", Chat, Text, Here, false, "A variable of the template."),
         field("user", Both, Text, Nothing, true, "No effect."),
         field("metadata", Both, Object, Nothing, false, "No effect."),
@@ -135,7 +146,8 @@ pub const FIELDS: &[Field] = &{
         field("web_search_options", Chat, Object, Rejected, false, "The server searches nothing."),
         field("functions", Chat, List, Rejected, true, "Use `tools`."),
         field("function_call", Chat, Any, Rejected, true, "Use `tool_choice`."),
-        field("chat_template", Chat, Text, Rejected, false, "A template is the operator's to choose: `--chat-template`."),
+        field("chat_template", Chat, Text, Rejected, false,
+            "A template is the operator's to choose: `--chat-template`."),
     ]
 };
 
@@ -154,12 +166,12 @@ mod tests {
 
     fn schema(field: &Field) -> Value {
         let mut schema = match field.kind {
-            Kind::Text => json!({ "type": "string" }),
-            Kind::Texts => {
+            FieldKind::Text => json!({ "type": "string" }),
+            FieldKind::Texts => {
                 json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
             }
-            Kind::Flag => json!({ "type": "boolean" }),
-            Kind::Integer(least, most) => {
+            FieldKind::Flag => json!({ "type": "boolean" }),
+            FieldKind::Integer(least, most) => {
                 // A bound that is none of the meaning, but of the type of the number.
                 let is_own = |bound: i64| bound.unsigned_abs() < i32::MAX as u64;
                 let mut schema = json!({ "type": "integer" });
@@ -171,11 +183,11 @@ mod tests {
                 }
                 schema
             }
-            Kind::Number(f64::MIN, _) => json!({ "type": "number" }),
-            Kind::Number(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
-            Kind::Object => json!({ "type": "object" }),
-            Kind::List => json!({ "type": "array" }),
-            Kind::Any => json!({}),
+            FieldKind::Number(f64::MIN, _) => json!({ "type": "number" }),
+            FieldKind::Number(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
+            FieldKind::Object => json!({ "type": "object" }),
+            FieldKind::List => json!({ "type": "array" }),
+            FieldKind::Any => json!({}),
         };
         schema["description"] = field.meaning.replace('`', "").into();
         schema
@@ -245,20 +257,20 @@ mod tests {
         })
     }
 
-    fn limits(kind: Kind) -> String {
+    fn limits(kind: FieldKind) -> String {
         let is_own = |bound: i64| bound.unsigned_abs() < i32::MAX as u64;
         match kind {
-            Kind::Text => "text".to_owned(),
-            Kind::Texts => "text or list of texts".to_owned(),
-            Kind::Flag => "boolean".to_owned(),
-            Kind::Integer(least, most) if is_own(least) && is_own(most) => format!("integer, {least} to {most}"),
-            Kind::Integer(least, _) if is_own(least) => format!("integer, {least} or more"),
-            Kind::Integer(..) => "integer".to_owned(),
-            Kind::Number(f64::MIN, _) => "number".to_owned(),
-            Kind::Number(least, most) => format!("number, {least} to {most}"),
-            Kind::Object => "object".to_owned(),
-            Kind::List => "list".to_owned(),
-            Kind::Any => "see right".to_owned(),
+            FieldKind::Text => "text".to_owned(),
+            FieldKind::Texts => "text or list of texts".to_owned(),
+            FieldKind::Flag => "boolean".to_owned(),
+            FieldKind::Integer(least, most) if is_own(least) && is_own(most) => format!("integer, {least} to {most}"),
+            FieldKind::Integer(least, _) if is_own(least) => format!("integer, {least} or more"),
+            FieldKind::Integer(..) => "integer".to_owned(),
+            FieldKind::Number(f64::MIN, _) => "number".to_owned(),
+            FieldKind::Number(least, most) => format!("number, {least} to {most}"),
+            FieldKind::Object => "object".to_owned(),
+            FieldKind::List => "list".to_owned(),
+            FieldKind::Any => "see right".to_owned(),
         }
     }
 
@@ -311,9 +323,10 @@ mod tests {
         check("src/api/openapi/generated/chat.ts", |_| {
             format!(
                 "// Made by `NEREID_UPDATE=1 cargo test -p nereid-chat fields` of crates/chat/src/fields.rs.\n\
-                 import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the bodies of chats, completions and responses. \
-                 */\nexport const CHAT_SCHEMAS: Schema = {{\n  ChatRequest: {},\n  CompletionRequest: {},\n  ChatAnswer: {},\n  \
-                 CompletionAnswer: {},\n  ResponsesRequest: {},\n  ResponsesAnswer: {},\n}}\n",
+                 import type {{ Schema }} from '../schemas.js'\n\n/** Schemas of the bodies of chats, completions \
+                 and responses. */\nexport const CHAT_SCHEMAS: Schema = {{\n  ChatRequest: {},\n  \
+                 CompletionRequest: {},\n  ChatAnswer: {},\n  CompletionAnswer: {},\n  ResponsesRequest: {},\n  \
+                 ResponsesAnswer: {},\n}}\n",
                 request(of(On::Chat), "messages"),
                 request(of(On::Completions), "prompt"),
                 answer("message", &json!({ "type": "object" })),

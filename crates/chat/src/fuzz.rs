@@ -2,9 +2,9 @@
 
 use crate::fields::On;
 use crate::places::{Asked, Places, Said};
-use crate::request::Request;
+use crate::request::ChatRequest;
 use crate::responses;
-use crate::speech::{Facts, Next, Speech};
+use crate::speech::{Continuation, Facts, Speech};
 use crate::template::{Conversation, Json, PROMPT_BYTES_MAX, Template};
 use crate::tools::ToolParser;
 use bytes::Bytes;
@@ -60,8 +60,8 @@ pub fn chat_forms(data: &[u8]) -> bool {
     let mut parts = rest.splitn(2, |&byte| byte == 0xff);
     let (body, text) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let read = match form % 3 {
-        0 => Request::read(body, On::Chat, model & 1 == 1),
-        1 => Request::read(body, On::Completions, model & 1 == 1),
+        0 => ChatRequest::read(body, On::Chat, model & 1 == 1),
+        1 => ChatRequest::read(body, On::Completions, model & 1 == 1),
         _ => responses::read(body),
     };
     let Ok(mut request) = read else { return false };
@@ -101,7 +101,7 @@ pub fn chat_forms(data: &[u8]) -> bool {
 }
 
 /// Makes the inputs of a model that takes settings as one object, or each as a tensor.
-fn place(request: &Request, is_vllm: bool) {
+fn place(request: &ChatRequest, is_vllm: bool) {
     let names: &[(&str, DataType)] = match is_vllm {
         true => &[("text_input", DataType::Bytes), ("sampling_parameters", DataType::Bytes)],
         false => &[
@@ -145,7 +145,7 @@ fn place(request: &Request, is_vllm: bool) {
 }
 
 /// Each choice says a text in pieces of `size` bytes, the last of which has the reason.
-fn speak(request: &Request, facts: Facts, text: &str, size: usize, reason: Option<Bytes>) -> (Speech, Vec<u8>) {
+fn speak(request: &ChatRequest, facts: Facts, text: &str, size: usize, reason: Option<Bytes>) -> (Speech, Vec<u8>) {
     let mut speech = Speech::new(request, facts);
     let mut out = Vec::new();
     for at in 0..speech.len() {
@@ -153,7 +153,7 @@ fn speak(request: &Request, facts: Facts, text: &str, size: usize, reason: Optio
         while let Some(piece) = pieces.next() {
             let reason = reason.clone().filter(|_| pieces.peek().is_none());
             let said = Said { text: Bytes::copy_from_slice(piece), reason, ..Said::default() };
-            if speech.said(at, &said, false, &mut out).expect("small") == Next::Over {
+            if speech.said(at, &said, false, &mut out).expect("small") == Continuation::Over {
                 break;
             }
         }
@@ -183,7 +183,7 @@ fn compare_chunks(out: &str, whole: &Value) {
                 }
                 *calls.last_mut().expect("a call has begun") += call["function"]["arguments"].as_str().expect("a text");
             }
-            assert!(reason.is_null(), "a choice goes on after its end");
+            assert!(reason.is_null(), "a chunk follows the reason of its choice");
             *reason = choice["finish_reason"].clone();
         }
     }

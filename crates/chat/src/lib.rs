@@ -11,3 +11,4 @@ pub mod speech;
 mod stops;
 pub mod template;
 pub mod tools;
+mod wire;

@@ -7,7 +7,7 @@ use tensor::{Error, Result};
 
 /// Tokens at one place of the text, the one that was drawn first.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step(Vec<Token>);
+pub struct TokenStep(Vec<Token>);
 
 #[derive(Debug, Clone, PartialEq)]
 struct Token {
@@ -16,7 +16,7 @@ struct Token {
     rank: u64,
 }
 
-impl Step {
+impl TokenStep {
     /// The token that was drawn.
     pub fn text(&self) -> &str {
         self.0.first().map_or("", |token| &token.text)
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for Ordered {
 ///
 /// # Errors
 /// INTERNAL, by the model.
-pub fn read(json: &[u8]) -> Result<Vec<Step>> {
+pub fn read(json: &[u8]) -> Result<Vec<TokenStep>> {
     let all: Option<Vec<Ordered>> = serde_json::from_slice(json)
         .map_err(|error| Error::internal(format!("the model's log probabilities are malformed: {error}")).by_model())?;
     let step = |Ordered(all): Ordered| {
@@ -69,7 +69,7 @@ pub fn read(json: &[u8]) -> Result<Vec<Step>> {
             logprob: given.logprob.max(-9999.0),
             rank: given.rank.unwrap_or(0),
         };
-        Step(all.into_iter().map(token).collect())
+        TokenStep(all.into_iter().map(token).collect())
     };
     Ok(all.unwrap_or_default().into_iter().map(step).filter(|step| !step.0.is_empty()).collect())
 }
@@ -102,8 +102,8 @@ impl<'s> TokenForm<'s> {
 
 impl<'s> Chat<'s> {
     /// The form of these steps.
-    pub fn of(steps: &'s [Step]) -> Self {
-        let content = steps.iter().filter_map(|Step(all)| {
+    pub fn of(steps: &'s [TokenStep]) -> Self {
+        let content = steps.iter().filter_map(|TokenStep(all)| {
             let mut by_rank: Vec<_> = all.iter().collect();
             by_rank.sort_by_key(|token| token.rank);
             Some(ChatToken {
@@ -136,7 +136,7 @@ impl Serialize for Top<'_> {
 
 impl<'s> Completion<'s> {
     /// The form of these steps. `offset`: characters before them.
-    pub fn of(steps: &'s [Step], offset: usize) -> Self {
+    pub fn of(steps: &'s [TokenStep], offset: usize) -> Self {
         let mut at = offset;
         let (mut text_offset, mut token_logprobs, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
         for step in steps {
@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn log_probabilities_have_openais_forms() {
-        let json = r#"[{"7":{"logprob":-1.5,"rank":2,"decoded_token":"Hé"},"3":{"logprob":-0.5,"rank":1,"decoded_token":"x"}},
+        let json = r#"[{"7":{"logprob":-1.5,"rank":2,"decoded_token":"Hé"},
+            "3":{"logprob":-0.5,"rank":1,"decoded_token":"x"}},
             {"9":{"logprob":-0.25,"rank":1,"decoded_token":"!"}}]"#;
         let steps = read(json.as_bytes()).unwrap();
         let top = r#"[{"token":"x","logprob":-0.5,"bytes":[120]},{"token":"Hé","logprob":-1.5,"bytes":[72,195,169]}]"#;

@@ -2,7 +2,7 @@
 //! Triton's backends `vllm` and `tensorrtllm`, or which its configuration names.
 
 use crate::fields::On;
-use crate::request::Request;
+use crate::request::ChatRequest;
 use bytes::{BufMut, Bytes, BytesMut};
 use protocol::{InferResponse, InputSpec, InputTensor, OutputSpec, RequestedOutput, Signature};
 use serde_json::value::RawValue;
@@ -63,7 +63,8 @@ const NAMES: &[(Holds, &str, bool, &[&str])] = &[
     (Holds::Tools, "tools", true, &["tools"]),
     (Holds::Stream, "stream", true, &["stream"]),
     (Holds::Sampling, "sampling_parameters", true, &["sampling_parameters"]),
-    (Holds::ExcludesPrompt, "exclude_prompt", true, &["exclude_input_in_output", "sampling_param_exclude_input_from_output"]),
+    (Holds::ExcludesPrompt, "exclude_prompt", true,
+        &["exclude_input_in_output", "sampling_param_exclude_input_from_output"]),
     (Holds::WantsLogprobs, "return_logprobs", true, &["return_logprobs"]),
     (Holds::WantsPromptTokens, "return_prompt_tokens", true, &["return_num_input_tokens"]),
     (Holds::WantsTextTokens, "return_text_tokens", true, &["return_num_output_tokens"]),
@@ -94,7 +95,7 @@ pub struct Places {
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'r> {
     /// The request.
-    pub request: &'r Request,
+    pub request: &'r ChatRequest,
     /// The prompt.
     pub prompt: &'r str,
     /// Number of the choice, for its seed.
@@ -173,7 +174,7 @@ impl Places {
     }
 
     /// Names of given fields for which the model has no place, in order.
-    pub fn ignored(&self, request: &Request) -> Vec<&'static str> {
+    pub fn ignored(&self, request: &ChatRequest) -> Vec<&'static str> {
         let given = request.settings.iter().filter(|(_, value)| value.get() != "null");
         // A stop without a place is done by the server.
         given.map(|(field, _)| field.name).filter(|name| *name != "stop" && !self.takes(name)).collect()
@@ -197,7 +198,7 @@ impl Places {
             )));
         }
         let mut inputs = Vec::with_capacity(self.found.len() + self.settings.len());
-        let mut put = |at: usize, values: &[Value<'_>]| -> Result<()> {
+        let mut put = |at: usize, values: &[Element<'_>]| -> Result<()> {
             let Some(input) = signature.inputs.get(at) else { return Ok(()) };
             inputs.push(tensor(signature, input, values)?);
             Ok(())
@@ -206,37 +207,37 @@ impl Places {
         for &(holds, at) in &self.found {
             let text;
             let value = match holds {
-                Holds::Prompt => Value::Text(asked.prompt.as_bytes()),
+                Holds::Prompt => Element::Text(asked.prompt.as_bytes()),
                 Holds::Messages => {
                     text = json(&request.messages)?;
-                    Value::Text(text.as_bytes())
+                    Element::Text(text.as_bytes())
                 }
-                Holds::Tools if !request.tools.is_empty() => {
-                    text = json(&request.tools)?;
-                    Value::Text(text.as_bytes())
+                Holds::Tools if !request.functions.tools.is_empty() => {
+                    text = json(&request.functions.tools)?;
+                    Element::Text(text.as_bytes())
                 }
-                Holds::Stream => Value::Flag(request.streams),
+                Holds::Stream => Element::Flag(request.reply.streams),
                 Holds::Sampling => {
                     text = sampling(asked);
-                    Value::Text(text.as_bytes())
+                    Element::Text(text.as_bytes())
                 }
                 // The server puts the prompt before the text, once for all models.
                 Holds::ExcludesPrompt | Holds::WantsPromptTokens | Holds::WantsTextTokens | Holds::WantsReason => {
-                    Value::Flag(true)
+                    Element::Flag(true)
                 }
-                Holds::WantsLogprobs => Value::Flag(request.logprobs.is_some()),
+                Holds::WantsLogprobs => Element::Flag(request.reply.logprobs.is_some()),
                 Holds::Stop if !request.stop.is_empty() => {
-                    let all: Vec<_> = request.stop.iter().map(|text| Value::Text(text.as_bytes())).collect();
+                    let all: Vec<_> = request.stop.iter().map(|text| Element::Text(text.as_bytes())).collect();
                     put(at, &all)?;
                     continue;
                 }
                 Holds::Lora => match asked.lora {
-                    Some(lora) => Value::Text(lora.as_bytes()),
+                    Some(lora) => Element::Text(lora.as_bytes()),
                     None => continue,
                 },
-                Holds::GuideKind if asked.schema.is_some() => Value::Text(b"json_schema"),
+                Holds::GuideKind if asked.schema.is_some() => Element::Text(b"json_schema"),
                 Holds::Guide => match asked.schema {
-                    Some(schema) => Value::Text(schema.as_bytes()),
+                    Some(schema) => Element::Text(schema.as_bytes()),
                     None => continue,
                 },
                 _ => continue,
@@ -245,11 +246,11 @@ impl Places {
         }
         for (name, at) in &self.settings {
             if let Some(value) = asked.setting(name) {
-                put(*at, &[Value::Json(&value)])?;
+                put(*at, &[Element::Json(&value)])?;
             }
         }
         let outputs = self.found.iter().filter(|(holds, _)| !holds.is_input());
-        let outputs = outputs.filter(|(holds, _)| *holds != Holds::Logprobs || request.logprobs.is_some());
+        let outputs = outputs.filter(|(holds, _)| *holds != Holds::Logprobs || request.reply.logprobs.is_some());
         let outputs = outputs.filter_map(|&(_, at)| signature.outputs.get(at));
         let form = protocol::OutputForm { binary: true, ..protocol::OutputForm::default() };
         let requested = |output: &OutputSpec| RequestedOutput { name: output.name.clone(), form, region: None };
@@ -286,7 +287,7 @@ impl Places {
     }
 }
 
-/// What a model said in a response.
+/// Words of a model, in a response.
 #[derive(Debug, Default, Clone)]
 pub struct Said {
     /// A piece of the text; may end within a character.
@@ -412,7 +413,7 @@ fn sampling(asked: &Asked<'_>) -> String {
             put(field.name, &value);
         }
     }
-    if let Some(top) = asked.request.logprobs {
+    if let Some(top) = asked.request.reply.logprobs {
         // The token that was drawn is always there.
         put("logprobs", &top.max(1).to_string());
     }
@@ -432,7 +433,7 @@ fn json(values: &[crate::template::Json]) -> Result<String> {
 }
 
 /// An element of a tensor.
-enum Value<'v> {
+enum Element<'v> {
     Text(&'v [u8]),
     Flag(bool),
     /// JSON, which the datatype decides how to read.
@@ -440,7 +441,7 @@ enum Value<'v> {
 }
 
 /// A tensor with these elements, in the shape that its input wants.
-fn tensor(signature: &Signature, input: &InputSpec, values: &[Value<'_>]) -> Result<InputTensor> {
+fn tensor(signature: &Signature, input: &InputSpec, values: &[Element<'_>]) -> Result<InputTensor> {
     let mut data = BytesMut::new();
     let mut count = 0;
     for value in values {
@@ -462,7 +463,7 @@ fn tensor(signature: &Signature, input: &InputSpec, values: &[Value<'_>]) -> Res
 }
 
 /// Appends a value. Returns the number of elements.
-fn element(data: &mut BytesMut, input: &InputSpec, value: &Value<'_>) -> Result<usize> {
+fn element(data: &mut BytesMut, input: &InputSpec, value: &Element<'_>) -> Result<usize> {
     let mut text = |bytes: &[u8]| {
         data.put_u32_le(bytes.len() as u32);
         data.extend_from_slice(bytes);
@@ -475,17 +476,17 @@ fn element(data: &mut BytesMut, input: &InputSpec, value: &Value<'_>) -> Result<
         ))
     };
     match (value, input.datatype) {
-        (Value::Text(bytes), DataType::Bytes) => text(bytes),
-        (Value::Json(json), DataType::Bytes) => match serde_json::from_str::<Cow<'_, str>>(json) {
+        (Element::Text(bytes), DataType::Bytes) => text(bytes),
+        (Element::Json(json), DataType::Bytes) => match serde_json::from_str::<Cow<'_, str>>(json) {
             Ok(inner) => text(inner.as_bytes()),
             Err(_) => text(json.as_bytes()),
         },
-        (Value::Flag(flag), datatype) => number(data, datatype, f64::from(u8::from(*flag)), i64::from(*flag))
+        (Element::Flag(flag), datatype) => number(data, datatype, f64::from(u8::from(*flag)), i64::from(*flag))
             .ok_or_else(|| unfit(if *flag { "true" } else { "false" }))?,
-        (Value::Json(json), datatype) => {
+        (Element::Json(json), datatype) => {
             if json.starts_with('[') {
                 let all: Vec<&RawValue> = serde_json::from_str(json).map_err(|_| unfit(json))?;
-                return all.into_iter().map(|one| element(data, input, &Value::Json(one.get()))).sum();
+                return all.into_iter().map(|one| element(data, input, &Element::Json(one.get()))).sum();
             }
             let json = match *json {
                 "true" => "1",
@@ -502,7 +503,7 @@ fn element(data: &mut BytesMut, input: &InputSpec, value: &Value<'_>) -> Result<
             };
             number(data, datatype, float, integer).ok_or_else(|| unfit(json))?;
         }
-        (Value::Text(bytes), _) => return Err(unfit(&String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)))),
+        (Element::Text(bytes), _) => return Err(unfit(&String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)))),
     }
     Ok(1)
 }

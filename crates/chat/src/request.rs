@@ -1,6 +1,6 @@
 //! Bodies of `POST /v1/chat/completions` and `/v1/completions`, read and checked by [`FIELDS`].
 
-use crate::fields::{CHOICES_MAX, FIELDS, Field, Kind, On, Use};
+use crate::fields::{CHOICES_MAX, FIELDS, Field, FieldKind, On, Use};
 use crate::responses;
 use crate::template::Json as Value;
 use protocol::text::FormError;
@@ -22,47 +22,61 @@ pub const TOOLS_MAX: usize = 1024;
 
 /// Read body of a request.
 #[derive(Debug)]
-pub struct Request {
+pub struct ChatRequest {
     /// The endpoint.
     pub on: On,
     /// Name in the body.
     pub model: Option<String>,
-    /// Whether the text is streamed.
-    pub streams: bool,
-    /// Whether a stream ends with its usage.
-    pub has_usage: bool,
+    /// Parts of the reply.
+    pub reply: ReplyForm,
     /// Choices for each prompt.
     pub choices: usize,
     /// The conversation of a chat, as templates see it.
     pub messages: Vec<Value>,
     /// Prompts of a completion.
     pub prompts: Vec<String>,
-    /// Whether the prompt is put before the text.
-    pub echo: bool,
     /// Texts before which a choice ends.
     pub stop: Vec<String>,
     /// Fields that a model may take, with their JSON; `null` for one that was given as such.
     pub settings: Vec<(&'static Field, Box<RawValue>)>,
-    /// Number of the most probable tokens at each place; `None` without log probabilities.
-    pub logprobs: Option<u32>,
-    /// Functions, as templates see them.
-    pub tools: Vec<Value>,
-    /// Functions, as schemas are made of them.
-    pub raw_tools: Option<Box<RawValue>>,
-    /// Whether and which function is called.
-    pub tool_choice: ToolChoice,
-    /// Whether there may be more than one call.
-    pub has_parallel_calls: bool,
+    /// Functions that the model may call.
+    pub functions: Functions,
     /// Form of the text that the client demands.
     pub format: Option<Box<RawValue>>,
     /// Further variables of the template.
     pub variables: Vec<(String, Value)>,
     /// Whether the prompt ends where the assistant begins.
     pub add_generation_prompt: bool,
-    /// What an object `response` repeats of the request; `None` for chats and completions.
-    pub responses: Option<responses::ResponseSettings>,
+    /// Members of the request that an object `response` repeats; `None` for chats and completions.
+    pub responses: Option<responses::RepeatedSettings>,
     /// Fields that Triton checks after it found the model.
     late: Late,
+}
+
+/// Parts of a reply.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReplyForm {
+    /// Whether the text is streamed.
+    pub streams: bool,
+    /// Whether a stream ends with its usage.
+    pub has_usage: bool,
+    /// Whether the prompt is put before the text.
+    pub echo: bool,
+    /// Number of the most probable tokens at each place; `None` without log probabilities.
+    pub logprobs: Option<u32>,
+}
+
+/// Functions that a model may call.
+#[derive(Debug, Default)]
+pub struct Functions {
+    /// The functions, as templates see them.
+    pub tools: Vec<Value>,
+    /// The functions, as schemas are made of them.
+    pub raw: Option<Box<RawValue>>,
+    /// Whether and which function is called.
+    pub choice: ToolChoice,
+    /// Whether there may be more than one call.
+    pub has_parallel_calls: bool,
 }
 
 /// Choice of a function.
@@ -73,11 +87,11 @@ pub enum ToolChoice {
     Absent,
     /// The model decides.
     Auto,
-    /// None is called.
+    /// No function is called.
     None,
-    /// Any is called.
+    /// Any function is called.
     Required,
-    /// This one is called.
+    /// The named function is called.
     Named(String),
 }
 
@@ -94,15 +108,15 @@ struct Late {
     is_list: bool,
 }
 
-/// Members of an object, each as JSON.
+/// BodyMembers of an object, each as JSON.
 #[derive(Default)]
-pub(crate) struct Members<'b>(pub(crate) Vec<(Cow<'b, str>, &'b RawValue)>);
+pub(crate) struct BodyMembers<'b>(pub(crate) Vec<(Cow<'b, str>, &'b RawValue)>);
 
-impl<'de: 'b, 'b> Deserialize<'de> for Members<'b> {
+impl<'de: 'b, 'b> Deserialize<'de> for BodyMembers<'b> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Read;
         impl<'de> Visitor<'de> for Read {
-            type Value = Members<'de>;
+            type Value = BodyMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
@@ -110,10 +124,10 @@ impl<'de: 'b, 'b> Deserialize<'de> for Members<'b> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut all = Vec::new();
-                while let Some(Key(name)) = map.next_key()? {
+                while let Some(MemberName(name)) = map.next_key()? {
                     all.push((name, map.next_value()?));
                 }
-                Ok(Members(all))
+                Ok(BodyMembers(all))
             }
         }
         deserializer.deserialize_map(Read)
@@ -121,9 +135,9 @@ impl<'de: 'b, 'b> Deserialize<'de> for Members<'b> {
 }
 
 #[derive(Deserialize)]
-struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
+struct MemberName<'k>(#[serde(borrow)] Cow<'k, str>);
 
-impl<'b> Members<'b> {
+impl<'b> BodyMembers<'b> {
     pub(crate) fn get(&self, name: &str) -> Option<&'b RawValue> {
         self.given(name).filter(|value| value.get() != "null")
     }
@@ -167,20 +181,20 @@ pub(crate) fn check(field: &'static Field, value: &str) -> Result<(), FormError>
     };
     let first = value.as_bytes().first().copied().unwrap_or_default();
     match field.kind {
-        Kind::Text if first != b'"' => wrong("Input should be a valid string".to_owned()),
-        Kind::Texts if first != b'"' && first != b'[' => {
+        FieldKind::Text if first != b'"' => wrong("Input should be a valid string".to_owned()),
+        FieldKind::Texts if first != b'"' && first != b'[' => {
             wrong("Input should be a valid string, or a list of strings".to_owned())
         }
-        Kind::Flag if value != "true" && value != "false" => wrong("Input should be a valid boolean".to_owned()),
-        Kind::Object if first != b'{' => wrong("Input should be a valid dictionary".to_owned()),
-        Kind::List if first != b'[' => wrong("Input should be a valid list".to_owned()),
-        Kind::Integer(least, most) => match integer(value) {
+        FieldKind::Flag if value != "true" && value != "false" => wrong("Input should be a valid boolean".to_owned()),
+        FieldKind::Object if first != b'{' => wrong("Input should be a valid dictionary".to_owned()),
+        FieldKind::List if first != b'[' => wrong("Input should be a valid list".to_owned()),
+        FieldKind::Integer(least, most) => match integer(value) {
             None => wrong("Input should be a valid integer".to_owned()),
             Some(n) if n < least => range(true, least.to_string()),
             Some(n) if n > most => range(false, most.to_string()),
             Some(_) => Ok(()),
         },
-        Kind::Number(least, most) => match value.parse::<f64>() {
+        FieldKind::Number(least, most) => match value.parse::<f64>() {
             Ok(n) if n < least => range(true, least.to_string()),
             Ok(n) if n > most => range(false, most.to_string()),
             Ok(n) if n.is_finite() => Ok(()),
@@ -212,13 +226,13 @@ fn reject(field: &'static Field, value: &str) -> Result<(), FormError> {
     if is_harmless { Ok(()) } else { Err(FormError::of(field.name, text())) }
 }
 
-impl Request {
+impl ChatRequest {
     /// Reads a body. `as_triton`: only the fields of Triton's front end are known.
     ///
     /// # Errors
     /// A text for the client, with the field that is wrong.
     pub fn read(body: &[u8], on: On, as_triton: bool) -> Result<Self, FormError> {
-        let members: Members<'_> = protocol::text::read(body)?;
+        let members: BodyMembers<'_> = protocol::text::read(body)?;
         let mut settings = Vec::new();
         for field in FIELDS.iter().filter(|field| field.on == On::Both || field.on == on) {
             let Some(value) = members.given(field.name) else { continue };
@@ -272,19 +286,23 @@ impl Request {
         Ok(Self {
             on,
             model,
-            streams: members.flag("stream") == Some(true),
-            has_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+            reply: ReplyForm {
+                streams: members.flag("stream") == Some(true),
+                has_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+                echo: members.flag("echo") == Some(true),
+                logprobs: logprobs.and_then(|top| u32::try_from(top).ok()),
+            },
             choices: usize::try_from(n).unwrap_or(1),
             messages: if on == On::Chat { messages(&members)? } else { Vec::new() },
             prompts: if on == On::Completions { prompts(&members)? } else { Vec::new() },
-            echo: members.flag("echo") == Some(true),
             stop: stop(&members)?,
             settings,
-            logprobs: logprobs.and_then(|top| u32::try_from(top).ok()),
-            tools,
-            raw_tools: members.get("tools").map(ToOwned::to_owned),
-            tool_choice: tool_choice(&members)?,
-            has_parallel_calls: members.flag("parallel_tool_calls") != Some(false),
+            functions: Functions {
+                tools,
+                raw: members.get("tools").map(ToOwned::to_owned),
+                choice: tool_choice(&members)?,
+                has_parallel_calls: members.flag("parallel_tool_calls") != Some(false),
+            },
             format: members.get("response_format").filter(|_| !as_triton).map(ToOwned::to_owned),
             variables: variables(&members)?,
             add_generation_prompt: members.flag("add_generation_prompt") != Some(false),
@@ -336,22 +354,22 @@ impl Request {
         if late.has_top_logprobs && !late.has_logprobs {
             return fail("`top_logprobs` can only be used when `logprobs` is True");
         }
-        match &self.tool_choice {
-            ToolChoice::Required if self.tools.is_empty() => {
+        match &self.functions.choice {
+            ToolChoice::Required if self.functions.tools.is_empty() => {
                 return fail("\"required\" tool choice requires CreateChatCompletionRequest.tools to be provided");
             }
-            ToolChoice::Named(_) if self.tools.is_empty() => {
+            ToolChoice::Named(_) if self.functions.tools.is_empty() => {
                 return fail("Named tool choice requires CreateChatCompletionRequest.tools to be provided");
             }
-            ToolChoice::Auto if !has_parser && (as_triton || !self.tools.is_empty()) => {
+            ToolChoice::Auto if !has_parser && (as_triton || !self.functions.tools.is_empty()) => {
                 return fail("\"auto\" tool choice requires --tool-call-parser to be set");
             }
-            ToolChoice::Absent if !has_parser && !self.tools.is_empty() => {
+            ToolChoice::Absent if !has_parser && !self.functions.tools.is_empty() => {
                 return fail("having tools in the request requires --tool-call-parser to be set");
             }
             _ => {}
         }
-        if late.has_stream_options && !self.streams {
+        if late.has_stream_options && !self.reply.streams {
             return fail("`stream_options` can only be used when `stream` is True");
         }
         let total = self.choices * self.prompts.len().max(1);
@@ -382,7 +400,7 @@ struct StreamOptions {
     include_usage: Option<bool>,
 }
 
-fn prompts(members: &Members<'_>) -> Result<Vec<String>, FormError> {
+fn prompts(members: &BodyMembers<'_>) -> Result<Vec<String>, FormError> {
     let Some(value) = members.get("prompt") else { return Err(FormError::missing("prompt")) };
     let text = value.get();
     if text.starts_with('"') {
@@ -392,7 +410,7 @@ fn prompts(members: &Members<'_>) -> Result<Vec<String>, FormError> {
     match (text.starts_with('['), first) {
         (true, Some(b'"' | b']')) => Ok(members.read("prompt")?.unwrap_or_default()),
         (true, Some(b'0'..=b'9' | b'[')) => {
-            Err(FormError::of("prompt", "token ids are not supported: send the text that they stand for"))
+            Err(FormError::of("prompt", "token ids are not supported: send the text of these tokens"))
         }
         _ => Err(FormError::of(
             "prompt",
@@ -401,7 +419,7 @@ fn prompts(members: &Members<'_>) -> Result<Vec<String>, FormError> {
     }
 }
 
-fn stop(members: &Members<'_>) -> Result<Vec<String>, FormError> {
+fn stop(members: &BodyMembers<'_>) -> Result<Vec<String>, FormError> {
     let Some(value) = members.get("stop") else { return Ok(Vec::new()) };
     let all: Vec<String> = if value.get().starts_with('"') {
         members.read("stop")?.into_iter().collect()
@@ -424,7 +442,7 @@ struct NamedFunction {
     name: String,
 }
 
-fn tool_choice(members: &Members<'_>) -> Result<ToolChoice, FormError> {
+fn tool_choice(members: &BodyMembers<'_>) -> Result<ToolChoice, FormError> {
     let Some(value) = members.get("tool_choice") else { return Ok(ToolChoice::Absent) };
     match value.get() {
         "\"auto\"" => Ok(ToolChoice::Auto),
@@ -444,13 +462,13 @@ fn tool_choice(members: &Members<'_>) -> Result<ToolChoice, FormError> {
     }
 }
 
-fn variables(members: &Members<'_>) -> Result<Vec<(String, Value)>, FormError> {
+fn variables(members: &BodyMembers<'_>) -> Result<Vec<(String, Value)>, FormError> {
     let mut all = Vec::new();
     if let Some(effort) = members.read("reasoning_effort")? {
         all.push(("reasoning_effort".to_owned(), effort));
     }
     if let Some(more) = members.get("chat_template_kwargs") {
-        let more: Members<'_> = protocol::text::read(more.get().as_bytes())?;
+        let more: BodyMembers<'_> = protocol::text::read(more.get().as_bytes())?;
         for (name, value) in more.0 {
             let value = serde_json::from_str(value.get())
                 .map_err(|error| FormError::of("chat_template_kwargs", shown(&error)))?;
@@ -463,7 +481,7 @@ fn variables(members: &Members<'_>) -> Result<Vec<(String, Value)>, FormError> {
 /// Roles of messages. `developer` is what `system` was.
 const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 
-fn messages(members: &Members<'_>) -> Result<Vec<Value>, FormError> {
+fn messages(members: &BodyMembers<'_>) -> Result<Vec<Value>, FormError> {
     let wrong = |text: String| FormError::of("messages", text);
     let Some(all) = members.read::<Vec<&RawValue>>("messages")? else { return Err(FormError::missing("messages")) };
     if all.is_empty() {
@@ -481,7 +499,7 @@ fn messages(members: &Members<'_>) -> Result<Vec<Value>, FormError> {
 /// One message as templates see it: text parts joined, arguments of calls as objects.
 fn message(at: usize, raw: &RawValue) -> Result<Value, FormError> {
     let wrong = |text: String| FormError::of("messages", format!("message {at}: {text}"));
-    let members: Members<'_> = serde_json::from_str(raw.get()).map_err(|error| wrong(shown(&error)))?;
+    let members: BodyMembers<'_> = serde_json::from_str(raw.get()).map_err(|error| wrong(shown(&error)))?;
     let role: Option<String> = members.read("role").map_err(|e| wrong(format!("role: {}", e.text)))?;
     let Some(role) = role else { return Err(FormError::of("messages", "Field required")) };
     if !ROLES.contains(&&*role) {
@@ -512,7 +530,7 @@ fn parsed(at: usize, value: &RawValue) -> Result<Value, FormError> {
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct ContentPart {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
@@ -532,7 +550,7 @@ fn content(at: usize, value: &RawValue) -> Result<Value, FormError> {
     if !text.starts_with('[') {
         return Err(wrong(format!("a text or a list of parts was expected, got {}", cut(text))));
     }
-    let parts: Vec<Part> = serde_json::from_str(text).map_err(|error| wrong(shown(&error)))?;
+    let parts: Vec<ContentPart> = serde_json::from_str(text).map_err(|error| wrong(shown(&error)))?;
     let mut joined = String::new();
     for (place, part) in parts.into_iter().enumerate() {
         let found = match &*part.kind {
@@ -558,8 +576,8 @@ fn calls(at: usize, value: &RawValue) -> Result<Value, FormError> {
     if value.get() == "null" {
         return Ok(Value::from(()));
     }
-    let all: Vec<Members<'_>> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
-    let call = |call: Members<'_>| -> Result<Value, FormError> {
+    let all: Vec<BodyMembers<'_>> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
+    let call = |call: BodyMembers<'_>| -> Result<Value, FormError> {
         let mut made = Vec::with_capacity(call.0.len());
         for (name, value) in call.0 {
             let value = if name == "function" { function(at, value)? } else { parsed(at, value)? };
@@ -572,7 +590,7 @@ fn calls(at: usize, value: &RawValue) -> Result<Value, FormError> {
 
 fn function(at: usize, value: &RawValue) -> Result<Value, FormError> {
     let wrong = |text: String| FormError::of("messages", format!("message {at}: tool_calls: function: {text}"));
-    let members: Members<'_> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
+    let members: BodyMembers<'_> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
     let mut made = Vec::with_capacity(members.0.len());
     for (name, value) in &members.0 {
         let value = match &**name {
@@ -580,7 +598,7 @@ fn function(at: usize, value: &RawValue) -> Result<Value, FormError> {
                 let text: String = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
                 let empty = text.trim().is_empty();
                 serde_json::from_str(if empty { "{}" } else { &text })
-                    .map_err(|error| wrong(format!("arguments are no JSON: {error}")))?
+                    .map_err(|error| wrong(format!("arguments must be JSON: {error}")))?
             }
             _ => parsed(at, value)?,
         };

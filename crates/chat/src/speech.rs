@@ -3,10 +3,11 @@
 use crate::fields::On;
 use crate::logprobs;
 use crate::places::Said;
-use crate::request::{Request, ToolChoice};
-use crate::responses::{EventPrinter, ResponseStatus, Spoken, Tokens};
+use crate::request::{ChatRequest, ToolChoice};
+use crate::responses::{ResponsePrinter, ResponseStatus, Spoken, Tokens};
 use crate::stops::Stops;
-use crate::tools::{Forced, Piece, ToolCall, ToolParser, ToolStream};
+use crate::tools::{Forced, TextPiece, ToolCall, ToolParser, ToolStream};
+use crate::wire::{self, delta, printed};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,7 +40,7 @@ impl Reason {
     }
 }
 
-/// What is known of a reply before the model speaks.
+/// Facts of a reply before the model speaks.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// Id of the reply.
@@ -84,19 +85,19 @@ pub struct Speech {
     has_parallel_calls: bool,
     /// Beginning of each chunk, up to its choices.
     head: Vec<u8>,
-    choices: Vec<Choice>,
+    choices: Vec<ChoiceState>,
     /// Prompts, in their order, for `echo`.
     echo: Vec<String>,
     /// Tokens of each prompt, if known.
     prompt_tokens: BTreeMap<usize, u64>,
     per_prompt: usize,
     /// Prints an object `response` instead of choices.
-    responses: Option<EventPrinter>,
+    responses: Option<ResponsePrinter>,
 }
 
 /// A choice in progress.
 #[derive(Debug)]
-struct Choice {
+struct ChoiceState {
     /// Bytes of a character whose end did not come yet.
     rest: Vec<u8>,
     stops: Stops,
@@ -105,7 +106,7 @@ struct Choice {
     text: String,
     calls: Vec<ToolCall>,
     ids: Vec<String>,
-    logprobs: Vec<logprobs::Step>,
+    logprobs: Vec<logprobs::TokenStep>,
     /// Characters said, for the offsets of log probabilities.
     offset: usize,
     tokens: Option<u64>,
@@ -117,14 +118,14 @@ struct Choice {
 /// Whether a choice goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Next {
+pub enum Continuation {
     GoesOn,
-    /// It is over: the model's request is to be cancelled.
+    /// The choice is over: the model's request is to be cancelled.
     Over,
 }
 
 #[derive(Serialize)]
-struct Head<'a> {
+struct ChunkHead<'a> {
     id: &'a str,
     object: &'static str,
     created: u64,
@@ -134,7 +135,7 @@ struct Head<'a> {
 
 /// Tokens of a request.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Usage {
+struct TokenUsage {
     prompt_tokens: u64,
     total_tokens: u64,
     completion_tokens: u64,
@@ -142,15 +143,15 @@ struct Usage {
 
 impl Speech {
     /// A reply to a request with this number of prompts.
-    pub fn new(request: &Request, facts: Facts) -> Self {
-        let is_asked = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
+    pub fn new(request: &ChatRequest, facts: Facts) -> Self {
+        let is_asked = !request.functions.tools.is_empty() && request.functions.choice != ToolChoice::None;
         let reader = || match (&facts.forced, facts.parser.filter(|_| is_asked)) {
             (Some(forced), _) => Some(forced.stream(facts.call_bytes_max)),
             (None, Some(parser)) => Some(parser.stream(facts.call_bytes_max)),
             (None, None) => None,
         };
         let prompts = request.prompts.len().max(1);
-        let choice = |_| Choice {
+        let choice = |_| ChoiceState {
             rest: Vec::new(),
             stops: Stops::new(&facts.stop),
             reader: reader(),
@@ -165,29 +166,30 @@ impl Speech {
             has_begun: false,
         };
         let choices = (0..prompts * request.choices).map(choice).collect();
-        let object = match (request.on, request.streams) {
+        let object = match (request.on, request.reply.streams) {
             (On::Completions, _) => "text_completion",
             (_, true) => "chat.completion.chunk",
             (_, false) => "chat.completion",
         };
         let about =
-            Head { id: &facts.id, object, created: facts.created, model: &facts.model, system_fingerprint: None };
-        let mut head = if request.streams { b"data: ".to_vec() } else { Vec::new() };
+            ChunkHead { id: &facts.id, object, created: facts.created, model: &facts.model, system_fingerprint: None };
+        let mut head = if request.reply.streams { b"data: ".to_vec() } else { Vec::new() };
         head.extend(serde_json::to_vec(&about).unwrap_or_default());
         head.pop();
         head.extend_from_slice(b",\"choices\":[");
         let about = (&*facts.id, facts.created, &*facts.model);
         let settings = request.responses.as_ref();
-        let responses = settings.map(|settings| EventPrinter::new(settings, about, request.streams, facts.fresh));
+        let responses =
+            settings.map(|settings| ResponsePrinter::new(settings, about, request.reply.streams, facts.fresh));
         Self {
             on: request.on,
-            streams: request.streams,
-            has_usage: request.has_usage,
-            has_logprobs: request.logprobs.is_some(),
-            has_parallel_calls: request.has_parallel_calls,
+            streams: request.reply.streams,
+            has_usage: request.reply.has_usage,
+            has_logprobs: request.reply.logprobs.is_some(),
+            has_parallel_calls: request.functions.has_parallel_calls,
             head,
             choices,
-            echo: if request.echo { request.prompts.clone() } else { Vec::new() },
+            echo: if request.reply.echo { request.prompts.clone() } else { Vec::new() },
             prompt_tokens: BTreeMap::new(),
             per_prompt: request.choices,
             responses,
@@ -219,15 +221,15 @@ impl Speech {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED above [`TEXT_BYTES_MAX`], INTERNAL for malformed log probabilities.
-    pub fn said(&mut self, at: usize, said: &Said, is_last: bool, out: &mut Vec<u8>) -> Result<Next> {
+    pub fn said(&mut self, at: usize, said: &Said, is_last: bool, out: &mut Vec<u8>) -> Result<Continuation> {
         if self.is_choice_over(at) {
-            return Ok(Next::Over);
+            return Ok(Continuation::Over);
         }
         if let Some(tokens) = said.prompt_tokens {
             self.prompt_tokens.entry(at / self.per_prompt.max(1)).or_insert(tokens);
         }
         let has_logprobs = self.has_logprobs;
-        let Some(choice) = self.choices.get_mut(at) else { return Ok(Next::Over) };
+        let Some(choice) = self.choices.get_mut(at) else { return Ok(Continuation::Over) };
         if let Some(tokens) = said.text_tokens {
             *choice.tokens.get_or_insert(0) += tokens;
         }
@@ -249,13 +251,13 @@ impl Speech {
         }
         let (is_final, is_last) = (is_last, is_last || is_stopped);
         self.speak(at, text, steps, is_last, out)?;
-        Ok(if self.is_choice_over(at) && !is_final { Next::Over } else { Next::GoesOn })
+        Ok(if self.is_choice_over(at) && !is_final { Continuation::Over } else { Continuation::GoesOn })
     }
 
     /// The model's last response of a choice had no content.
     ///
     /// # Errors
-    /// See [`said`](Self::said).
+    /// RESOURCE_EXHAUSTED above [`TEXT_BYTES_MAX`].
     pub fn ended(&mut self, at: usize, out: &mut Vec<u8>) -> Result<()> {
         self.said(at, &Said::default(), true, out).map(drop)
     }
@@ -264,7 +266,7 @@ impl Speech {
         &mut self,
         at: usize,
         text: String,
-        steps: Vec<logprobs::Step>,
+        steps: Vec<logprobs::TokenStep>,
         is_last: bool,
         out: &mut Vec<u8>,
     ) -> Result<()> {
@@ -280,7 +282,7 @@ impl Speech {
         let is_first = !std::mem::replace(&mut choice.has_begun, true);
         let mut pieces = match &mut choice.reader {
             None if text.is_empty() => Vec::new(),
-            None => vec![Piece::Content(text)],
+            None => vec![TextPiece::Content(text)],
             Some(stream) => stream.push(&text),
         };
         // A call that is too long ends the choice, as in Triton, where it is streamed.
@@ -294,8 +296,8 @@ impl Speech {
             pieces.extend(stream.end());
         }
         pieces.retain(|piece| match piece {
-            Piece::Content(text) => !text.is_empty(),
-            Piece::Begin(call, _) | Piece::Arguments(call, _) => has_parallel_calls || *call == 0,
+            TextPiece::Content(text) => !text.is_empty(),
+            TextPiece::Begin(call, _) | TextPiece::Arguments(call, _) => has_parallel_calls || *call == 0,
         });
         choice.keep(&pieces, &self.facts)?;
         let offset = choice.offset;
@@ -334,7 +336,7 @@ impl Speech {
             for (place, piece) in pieces.into_iter().enumerate() {
                 let delta = delta(&piece, &ids);
                 // The reason comes with the last text, where there is one.
-                let is_end = place + 1 == count && matches!(piece, Piece::Content(_));
+                let is_end = place + 1 == count && matches!(piece, TextPiece::Content(_));
                 let reason = reason.filter(|_| is_end);
                 is_said |= reason.is_some();
                 self.chunk(at, &delta, reason, logprobs.take().as_deref(), out);
@@ -349,7 +351,7 @@ impl Speech {
         }
         let mut text = String::new();
         for piece in pieces {
-            if let Piece::Content(more) = piece {
+            if let TextPiece::Content(more) = piece {
                 text += &more;
             }
         }
@@ -411,11 +413,11 @@ impl Speech {
         all.collect()
     }
 
-    fn usage(&self) -> Option<Usage> {
+    fn usage(&self) -> Option<TokenUsage> {
         let prompts = self.choices.len() / self.per_prompt.max(1);
         let prompt_tokens = (0..prompts).map(|at| self.prompt_tokens.get(&at)).sum::<Option<u64>>()?;
         let completion_tokens = self.choices.iter().map(|choice| choice.tokens).sum::<Option<u64>>()?;
-        Some(Usage { prompt_tokens, total_tokens: prompt_tokens + completion_tokens, completion_tokens })
+        Some(TokenUsage { prompt_tokens, total_tokens: prompt_tokens + completion_tokens, completion_tokens })
     }
 
     /// How a response ended, with its tokens.
@@ -424,7 +426,7 @@ impl Speech {
         let is_cut = choice.is_some_and(|choice| choice.reason == Some(Reason::Length));
         let usage = self.usage().map(|usage| Tokens { input: usage.prompt_tokens, output: usage.completion_tokens });
         let status = if is_cut { ResponseStatus::Incomplete } else { ResponseStatus::Completed };
-        (status, usage, choice.map(Choice::spoken).unwrap_or_default())
+        (status, usage, choice.map(ChoiceState::spoken).unwrap_or_default())
     }
 
     /// The last event of a response that failed after its beginning. `false` for chats and completions, which have no
@@ -494,7 +496,7 @@ impl Speech {
     }
 }
 
-impl Choice {
+impl ChoiceState {
     /// The text up to the last whole character. Bytes that are no UTF-8 are replaced.
     fn whole_characters(&mut self, more: &[u8], is_last: bool) -> String {
         if self.rest.is_empty()
@@ -524,15 +526,15 @@ impl Choice {
         Spoken { text: &self.text, calls: &self.calls, ids: &self.ids }
     }
 
-    fn keep(&mut self, pieces: &[Piece], facts: &Facts) -> Result<()> {
+    fn keep(&mut self, pieces: &[TextPiece], facts: &Facts) -> Result<()> {
         for piece in pieces {
             match piece {
-                Piece::Content(text) => self.text += text,
-                Piece::Begin(_, name) => {
+                TextPiece::Content(text) => self.text += text,
+                TextPiece::Begin(_, name) => {
                     self.ids.push(facts.call_id());
                     self.calls.push(ToolCall { name: name.clone(), arguments: String::new() });
                 }
-                Piece::Arguments(_, more) => {
+                TextPiece::Arguments(_, more) => {
                     if let Some(call) = self.calls.last_mut() {
                         call.arguments += more;
                     }
@@ -559,88 +561,6 @@ impl Choice {
     }
 
     fn message(&self) -> String {
-        let calls = self.calls.iter().zip(&self.ids);
-        let calls = calls.map(|(call, id)| Called {
-            id,
-            kind: "function",
-            function: CalledFunction { name: &call.name, arguments: &call.arguments },
-        });
-        let calls: Vec<_> = calls.collect();
-        printed(&Message {
-            role: "assistant",
-            content: Some(&self.text),
-            tool_calls: (!calls.is_empty()).then_some(calls),
-        })
+        wire::message(&self.text, self.calls.iter().zip(&self.ids))
     }
-}
-
-#[derive(Serialize)]
-struct Message<'a> {
-    role: &'static str,
-    content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<Vec<Called<'a>>>,
-}
-
-#[derive(Serialize)]
-struct Called<'a> {
-    id: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    function: CalledFunction<'a>,
-}
-
-#[derive(Serialize)]
-struct CalledFunction<'a> {
-    name: &'a str,
-    arguments: &'a str,
-}
-
-#[derive(Serialize)]
-struct Delta<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<[DeltaCall<'a>; 1]>,
-}
-
-#[derive(Serialize)]
-struct DeltaCall<'a> {
-    index: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    function: DeltaFunction<'a>,
-}
-
-#[derive(Serialize)]
-struct DeltaFunction<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    arguments: &'a str,
-}
-
-fn delta(piece: &Piece, ids: &[String]) -> String {
-    let call = |index, id, name, arguments: &str| {
-        printed(&Delta {
-            content: None,
-            tool_calls: Some([DeltaCall {
-                index,
-                id,
-                kind: id.map(|_| "function"),
-                function: DeltaFunction { name, arguments },
-            }]),
-        })
-    };
-    match piece {
-        Piece::Content(text) => printed(&Delta { content: Some(text), tool_calls: None }),
-        Piece::Begin(index, name) => call(*index, ids.get(*index).map(String::as_str), Some(name.as_str()), ""),
-        Piece::Arguments(index, more) => call(*index, None, None, more),
-    }
-}
-
-fn printed(value: &impl Serialize) -> String {
-    // Types whose keys are texts: this cannot fail.
-    serde_json::to_string(value).unwrap_or_default()
 }

@@ -158,7 +158,8 @@ const BODIES: [&str; 6] = [
     r#"{"input": "a", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}], "stop": "w b",
         "metadata": {"a": "b"}, "text": {"format": {"type": "json_schema", "name": "s", "schema": {}}}, "top_p": 1}"#,
     r#"{"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "function_call",
-        "call_id": "1", "name": "f", "arguments": "{}"}, {"type": "function_call_output", "call_id": "1", "output": ""}],
+        "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": ""}],
         "tools": [{"type": "function", "name": "f"}], "parallel_tool_calls": false, "reasoning": {"effort": "low"}}"#,
 ];
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use chat::fields::On;
 use chat::places::{Asked, Places, Said};
-use chat::request::Request;
-use chat::speech::{Facts, Next, Speech};
+use chat::request::ChatRequest;
+use chat::speech::{Continuation, Facts, Speech};
 use chat::template::Conversation;
 use chat::tools::ToolParser;
 use protocol::{InputSpec, InputTensor, OutputSpec, Signature};
@@ -37,19 +37,19 @@ fn signature(inputs: &[(&str, DataType, &[i64])], outputs: &[(&str, DataType)]) 
     }
 }
 
-fn read(on: On, body: &Value) -> Result<Request, String> {
-    let read = Request::read(body.to_string().as_bytes(), on, false);
+fn read(on: On, body: &Value) -> Result<ChatRequest, String> {
+    let read = ChatRequest::read(body.to_string().as_bytes(), on, false);
     read.map_err(|error| format!("{}: {}", error.field.unwrap_or("-"), error.text))
 }
 
-fn chat(more: Value) -> Request {
+fn chat(more: Value) -> ChatRequest {
     let mut body = json!({ "messages": [{ "role": "user", "content": "Hi" }] });
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     read(On::Chat, &body).unwrap()
 }
 
 /// Name, shape and content of each input.
-fn tensors(signature: &Signature, request: &Request, choice: usize) -> Vec<(String, Vec<i64>, Vec<u8>)> {
+fn tensors(signature: &Signature, request: &ChatRequest, choice: usize) -> Vec<(String, Vec<i64>, Vec<u8>)> {
     let places = Places::of(signature, None).unwrap().unwrap();
     let asked = Asked { request, prompt: "P", choice, max_tokens: Some(16), lora: None, schema: None };
     let (inputs, _) = places.tensors(signature, &asked).unwrap();
@@ -194,7 +194,7 @@ fn a_stream_begins_with_the_role_and_ends_once() {
     };
     // A character that is cut waits for its end.
     for (text, reason) in [(&b"H\xc3"[..], None), (b"\xa9", None), (b"!", Some(&b"length"[..]))] {
-        assert_eq!(speech.said(0, &count(text, reason), false, &mut out).unwrap(), Next::GoesOn);
+        assert_eq!(speech.said(0, &count(text, reason), false, &mut out).unwrap(), Continuation::GoesOn);
     }
     speech.ended(0, &mut out).unwrap();
     assert!(speech.is_over());
@@ -215,13 +215,15 @@ fn a_stream_begins_with_the_role_and_ends_once() {
 
 #[test]
 fn templates_see_messages_in_the_order_of_their_members() {
-    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{\"z\": 1, \"a\": 12345678901234567890}" } });
+    let arguments = "{\"z\": 1, \"a\": 12345678901234567890}";
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": arguments } });
     let messages = json!([
         { "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] },
         { "role": "assistant", "content": null, "tool_calls": [call] },
     ]);
     let request = read(On::Chat, &json!({ "messages": messages })).unwrap();
-    let source = "{{ messages[1].content }}{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}";
+    let source = "{{ messages[1].content }}{{ messages[0].content }}|\
+        {{ messages[1].tool_calls[0].function.arguments | tojson }}";
     let template = chat::template::Template::compile(source).unwrap();
     let conversation = Conversation { messages: request.messages, ..Conversation::default() };
     assert_eq!(template.render(&conversation).unwrap(), "a\nb|{\"z\": 1, \"a\": 12345678901234567890}");
@@ -232,8 +234,8 @@ fn a_stop_ends_a_choice_and_others_go_on() {
     let request = chat(json!({ "n": 2, "stop": "END" }));
     let mut speech = Speech::new(&request, facts(None, &["END"]));
     let mut out = Vec::new();
-    assert_eq!(speech.said(0, &piece(b"one E"), false, &mut out).unwrap(), Next::GoesOn);
-    assert_eq!(speech.said(0, &piece(b"ND two"), false, &mut out).unwrap(), Next::Over);
+    assert_eq!(speech.said(0, &piece(b"one E"), false, &mut out).unwrap(), Continuation::GoesOn);
+    assert_eq!(speech.said(0, &piece(b"ND two"), false, &mut out).unwrap(), Continuation::Over);
     assert!(speech.is_choice_over(0) && !speech.is_over());
     speech.said(1, &piece(b"other EN"), true, &mut out).unwrap();
     assert!(out.is_empty() && speech.is_over());

@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 use chat::places::Said;
-use chat::request::{Request, ToolChoice};
+use chat::request::{ChatRequest, ToolChoice};
 use chat::responses;
 use chat::speech::{Facts, Speech};
 use chat::tools::ToolParser;
 use serde_json::{Value, json};
 
-fn read(body: &Value) -> Result<Request, String> {
+fn read(body: &Value) -> Result<ChatRequest, String> {
     let read = responses::read(body.to_string().as_bytes());
     read.map_err(|error| format!("{}: {}", error.field.unwrap_or("-"), error.text))
 }
@@ -140,12 +140,12 @@ fn settings_are_those_of_a_chat() {
     let request = responses::read(body.as_bytes()).unwrap();
     assert_eq!(request.setting("max_tokens"), Some("7"));
     assert_eq!((request.setting("seed"), request.setting("top_k")), (Some("3"), Some("4")));
-    assert_eq!(request.tool_choice, ToolChoice::Named("f".to_owned()));
-    assert!(!request.has_parallel_calls);
+    assert_eq!(request.functions.choice, ToolChoice::Named("f".to_owned()));
+    assert!(!request.functions.has_parallel_calls);
     let format = r#"{"type":"json_schema","json_schema":{"name":"s","schema":{"b": 1.50, "a": 2},"strict":true}}"#;
     assert_eq!(request.format.unwrap().get(), format);
     let tools = r#"[{"type":"function","function":{"name":"f","parameters":{"z": 1, "a": 2}}}]"#;
-    assert_eq!(request.raw_tools.unwrap().get(), tools);
+    assert_eq!(request.functions.raw.unwrap().get(), tools);
     assert_eq!(request.variables[0].0, "reasoning_effort");
 }
 

@@ -1,6 +1,6 @@
 //! Calls of tools in texts of models, whole and in pieces.
 
-use chat::tools::{DEPTH_MAX, Parsed, Piece, ToolParser, ToolStream, forced, fuzz};
+use chat::tools::{DEPTH_MAX, Parsed, TextPiece, ToolParser, ToolStream, forced, fuzz};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -154,9 +154,9 @@ fn arguments_keep_digits_and_the_order_of_keys() {
 #[test]
 fn pieces_come_as_soon_as_they_are_sure() {
     let mut stream = Mistral.stream(usize::MAX);
-    let begin = |name: &str| Piece::Begin(0, name.into());
-    let content = |text: &str| Piece::Content(text.into());
-    let arguments = |text: &str| Piece::Arguments(0, text.into());
+    let begin = |name: &str| TextPiece::Begin(0, name.into());
+    let content = |text: &str| TextPiece::Content(text.into());
+    let arguments = |text: &str| TextPiece::Arguments(0, text.into());
     assert_eq!(stream.push("One [TOO"), [content("One ")]);
     assert_eq!(stream.push("ls] [TOOL_CALLS]"), [content("[TOOls] ")]);
     assert_eq!(stream.push("[{\"name\": \"f\", \"argu"), []);

@@ -34,7 +34,7 @@ const LORAS_MAX: usize = 1024;
 
 /// Facts of a version that chats.
 pub struct ChatModel {
-    /// Its tensors.
+    /// Tensors of the model.
     pub places: Places,
     /// Whether it has backend `vllm`.
     pub is_vllm: bool,
@@ -84,8 +84,8 @@ impl ChatModel {
         let Some(places) = Places::of(signature, value(PARAMETER))? else {
             if value(PARAMETER).is_some() {
                 return Err(Error::invalid(format!(
-                    "model '{}' has the parameter '{PARAMETER}', and no input for the prompt or no output for the \
-                     text: name them, such as prompt=QUESTION text=ANSWER",
+                    "model '{}' has the parameter '{PARAMETER}', but it needs an input for the prompt and an \
+                     output for the text: name both, such as prompt=QUESTION text=ANSWER",
                     signature.model
                 )));
             }
@@ -158,8 +158,8 @@ fn folder(
         return match beneath::contains(&open.model_directory, &path) {
             Ok(()) if path.is_dir() => Ok(Some(path)),
             _ => Err(Error::invalid(format!(
-                "the parameter '{TOKENIZER_PARAMETER}' of model '{}' is '{named}', which is no folder below the \
-                 model's directory",
+                "the parameter '{TOKENIZER_PARAMETER}' of model '{}' is '{named}', where a folder below \
+                 the model's directory is expected",
                 open.model
             ))),
         };
@@ -167,8 +167,8 @@ fn folder(
     if !options.tokenizer.is_empty() {
         return on_this_machine(&options.tokenizer).map(Some).ok_or_else(|| {
             Error::invalid(format!(
-                "--tokenizer is '{}', which is no folder, and no model in the cache of Hugging Face; the server \
-                 downloads nothing: `hf download {0}` does",
+                "--tokenizer is '{}', where a folder or a model in the cache of Hugging Face is expected. \
+                 `hf download {0}` fills that cache; the server downloads nothing",
                 options.tokenizer
             ))
         });
@@ -204,16 +204,18 @@ fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder
     let config = text("tokenizer_config.json")?;
     let tokens = text("special_tokens_map.json")?;
     let named = match named {
-        Some(named) => Some(read_below(&open.model_directory, &open.model_directory.join(named))?.ok_or_else(|| {
-            Error::invalid(format!(
-                "the parameter '{TEMPLATE_PARAMETER}' of model '{}' is '{named}', which is no file below the model's \
-                 directory",
-                open.model
-            ))
-        })?),
+        Some(named) => {
+            Some(read_below(&open.model_directory, &open.model_directory.join(named))?.ok_or_else(|| {
+                Error::invalid(format!(
+                    "the parameter '{TEMPLATE_PARAMETER}' of model '{}' is '{named}', where a file below the model's \
+                 directory is expected",
+                    open.model
+                ))
+            })?)
+        }
         None if options.template.as_os_str().is_empty() => text("chat_template.jinja")?,
         None => Some(read(&options.template)?.ok_or_else(|| {
-            Error::invalid(format!("--chat-template is '{}', which is no file", options.template.display()))
+            Error::invalid(format!("--chat-template is '{}', where a file is expected", options.template.display()))
         })?),
     };
     let FolderTemplates { default, tool_use, tokens } =
@@ -258,7 +260,7 @@ fn read_open(path: &Path, file: std::fs::File) -> Result<String> {
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() || about.len() > FILE_BYTES_MAX {
         let path = path.display();
-        return Err(Error::invalid(format!("{path} is no file of at most {FILE_BYTES_MAX} bytes")));
+        return Err(Error::invalid(format!("{path} must be a file of at most {FILE_BYTES_MAX} bytes")));
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;

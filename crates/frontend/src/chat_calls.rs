@@ -19,8 +19,8 @@ use crate::text_errors::{self, TextError};
 use bytes::Bytes;
 use chat::fields::On;
 use chat::places::{Asked, Holds};
-use chat::request::{Request, ToolChoice};
-use chat::speech::{DONE, Facts, Next, Speech};
+use chat::request::{ChatRequest, ToolChoice};
+use chat::speech::{Continuation, DONE, Facts, Speech};
 use chat::template::Conversation;
 use chat::tools::{Forced, forced};
 use engine::{ChatModel, EngineResponse, ModelVersion};
@@ -40,7 +40,7 @@ const BURST_BYTES_MAX: usize = 16 << 10;
 const IGNORED: &str = "nereid-ignored";
 
 /// The model of a request.
-struct Target<'e> {
+struct ChatTarget<'e> {
     version: &'e Arc<ModelVersion>,
     model: &'e ChatModel,
     /// The name that the request has, or that of the model.
@@ -49,7 +49,7 @@ struct Target<'e> {
 }
 
 /// Reads a body; the flag is `--openai-errors=triton`.
-type ReadBody = fn(&[u8], bool) -> Result<Request, FormError>;
+type ReadBody = fn(&[u8], bool) -> Result<ChatRequest, FormError>;
 
 pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) -> TextResult {
     let as_triton = exchange.context.openai_errors_as_triton;
@@ -59,7 +59,7 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     let read = move || Ok(read(&body, as_triton)?);
     let (request, _charge) = text_calls::heavy(exchange, Kind::Unpacked, bytes, read).await?;
     let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
-    let Target { version, model, .. } = &target;
+    let ChatTarget { version, model, .. } = &target;
     let as_triton = as_triton && request.responses.is_none();
     request.admit(as_triton, model.is_vllm, model.places.has(Holds::Logprobs), model.parser.is_some())?;
     let forced = force(&request, model)?;
@@ -114,11 +114,11 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     }
     let charge = account.empty(Kind::Answer, false);
     let mut said = Saying { inbox, version: (*version).clone(), speech, charge, taken: 0, account: account.clone() };
-    let mut reply = if request.streams {
+    let mut reply = if request.reply.streams {
         let mut out = Vec::new();
-        // What the model says first decides the status.
+        // The first words of the model decide the status.
         said.next(&mut out).await?;
-        let mut events = Events::of(Box::new(Stream { said, phase: Phase::Says, begun: Some(out) }));
+        let mut events = Events::of(Box::new(ChatStream { said, phase: Phase::Says, begun: Some(out) }));
         let first = poll_fn(|cx| events.poll_next(cx)).await;
         let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
         events.note_in(exchange.with.record.events());
@@ -140,7 +140,7 @@ fn fresh() -> String {
 }
 
 /// The model that a body names, or the only one that chats, if the caller may use it.
-fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str) -> TextResult<Target<'e>> {
+fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str) -> TextResult<ChatTarget<'e>> {
     let HttpExchange { context, with, .. } = exchange;
     let parts: Vec<_> =
         name.filter(|_| !separator.is_empty()).map_or(Vec::new(), |name| name.split(separator).collect());
@@ -179,7 +179,7 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
     }
     let name = name.map_or(found.model, str::to_owned);
-    Ok(Target { version, model, name, lora: lora.map(str::to_owned) })
+    Ok(ChatTarget { version, model, name, lora: lora.map(str::to_owned) })
 }
 
 /// The only model that chats and that the caller may use.
@@ -201,8 +201,8 @@ fn only_model(exchange: &HttpExchange<'_>) -> TextResult<engine::TextName> {
 }
 
 /// Calls that the request demands.
-fn force(request: &Request, model: &ChatModel) -> TextResult<Option<Forced>> {
-    let choice = match &request.tool_choice {
+fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>> {
+    let choice = match &request.functions.choice {
         ToolChoice::Required => serde_json::json!("required"),
         ToolChoice::Named(name) => serde_json::json!({ "type": "function", "function": { "name": name } }),
         _ => return Ok(None),
@@ -211,13 +211,13 @@ fn force(request: &Request, model: &ChatModel) -> TextResult<Option<Forced>> {
         let text = "the model has no place for structured outputs, so no call can be forced; use \"auto\"";
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
     }
-    let tools: Vec<_> = request.raw_tools.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
+    let tools: Vec<_> = request.functions.raw.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
     let tools: Vec<serde_json::Value> = tools.into_iter().flat_map(|all: Vec<_>| all).collect();
     Ok(forced(&choice, &tools)?)
 }
 
 /// The JSON schema that the text must have.
-fn schema(request: &Request, model: &ChatModel, forced: Option<&Forced>) -> TextResult<Option<String>> {
+fn schema(request: &ChatRequest, model: &ChatModel, forced: Option<&Forced>) -> TextResult<Option<String>> {
     if let Some(forced) = forced {
         return Ok(Some(forced.schema.to_string()));
     }
@@ -254,7 +254,7 @@ struct Made {
 async fn prompts(
     exchange: &HttpExchange<'_>,
     version: &Arc<ModelVersion>,
-    request: &Arc<Request>,
+    request: &Arc<ChatRequest>,
     bytes: usize,
 ) -> TextResult<Made> {
     let Some(model) = version.chat() else { return Ok(Made::default()) };
@@ -275,9 +275,9 @@ async fn prompts(
 }
 
 /// Whether tokens are counted by the tokenizer, because the model does not.
-fn wants_count(request: &Request, model: &ChatModel) -> bool {
+fn wants_count(request: &ChatRequest, model: &ChatModel) -> bool {
     let counts = model.places.has(Holds::PromptTokens) && model.places.has(Holds::TextTokens);
-    (request.has_usage || !request.streams) && !counts && model.has_tokenizer()
+    (request.reply.has_usage || !request.reply.streams) && !counts && model.has_tokenizer()
 }
 
 /// Tokens of each text; empty if they cannot be counted.
@@ -287,9 +287,9 @@ fn count(model: &ChatModel, texts: &[String], has_special: bool) -> Vec<u64> {
     all.collect::<Result<_>>().unwrap_or_default()
 }
 
-fn render(model: &ChatModel, request: &Request) -> Result<String> {
+fn render(model: &ChatModel, request: &ChatRequest) -> Result<String> {
     let templates = model.templates()?;
-    let Some(template) = templates.of(!request.tools.is_empty()) else {
+    let Some(template) = templates.of(!request.functions.tools.is_empty()) else {
         return Err(Error::internal(
             "Cannot use chat template functions because tokenizer.chat_template is not set and no template argument \
              was passed: start the server with --chat-template=FILE, or with --tokenizer=FOLDER whose \
@@ -303,7 +303,7 @@ fn render(model: &ChatModel, request: &Request) -> Result<String> {
     }
     template.render(&Conversation {
         messages: request.messages.clone(),
-        tools: (!request.tools.is_empty()).then(|| request.tools.clone()),
+        tools: (!request.functions.tools.is_empty()).then(|| request.functions.tools.clone()),
         add_generation_prompt: request.add_generation_prompt,
         variables,
     })
@@ -339,7 +339,7 @@ impl Saying {
         };
         let Some(model) = self.version.chat() else { return Ok(()) };
         let said = model.places.said(&response)?;
-        if self.speech.said(at, &said, answer.is_final, out)? == Next::Over && !answer.is_final {
+        if self.speech.said(at, &said, answer.is_final, out)? == Continuation::Over && !answer.is_final {
             self.inbox.cancel(answer.key);
         }
         Ok(())
@@ -387,7 +387,7 @@ impl Saying {
 }
 
 /// The chunks of a stream.
-struct Stream {
+struct ChatStream {
     said: Saying,
     phase: Phase,
     /// Chunks that were made before.
@@ -400,7 +400,7 @@ enum Phase {
     Over,
 }
 
-impl Stream {
+impl ChatStream {
     /// The last event, of an error.
     fn fail(&mut self, mut out: Vec<u8>, error: Error) -> Event {
         self.phase = Phase::Over;
@@ -435,7 +435,7 @@ impl Stream {
     }
 }
 
-impl EventSource for Stream {
+impl EventSource for ChatStream {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut out = self.begun.take().unwrap_or_default();
         loop {

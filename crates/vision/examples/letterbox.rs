@@ -1,5 +1,6 @@
 //! Decodes a picture and writes it as a letterbox of 640 x 640 in FP32 NCHW, once per line of the standard input, and
-//! prints the CPU time of each run in ns: of decoding alone, and of all. `letterbox.py` compares with Pillow and OpenCV.
+//! prints the CPU time of each run in ns: of decoding alone, and of all. `letterbox.py` compares with Pillow and
+//! OpenCV.
 //!
 //!     cargo run --release -p nereid-vision --example letterbox -- FILE bilinear|bicubic|area pillow|opencv
 

@@ -100,7 +100,7 @@ fn with_source<T>(
         return work(RowSource::Picture(&decode(bytes, limits, colour)?));
     }
     guard(PictureFormat::Jpeg, || match jpeg::open(bytes, limits, colour)? {
-        (jpeg::Opened::Rows(rows), exif::UPRIGHT) => work(RowSource::jpeg(rows)),
+        (jpeg::OpenedJpeg::Rows(rows), exif::UPRIGHT) => work(RowSource::jpeg(rows)),
         (opened, orientation) => {
             let picture = exif::turn(opened.picture()?.convert(colour), orientation);
             work(RowSource::Picture(&picture))

@@ -37,8 +37,10 @@ impl Placement {
         Self { scale_x, scale_y, offset_x, offset_y, width, height }
     }
 
+    /// Checks that it leads back to a picture.
+    ///
     /// # Errors
-    /// INTERNAL if it leads nowhere: a model gave it.
+    /// Returns INTERNAL if not: it is an output of a model.
     pub(crate) fn check(&self) -> Result<()> {
         let is_scale = |scale: f32| scale.is_normal() && scale > 0.0;
         let is_size = |size: f32| size.is_finite() && size >= 0.0;

@@ -38,9 +38,9 @@ const CROP_SHARES: readonly (readonly [family: RegExp, share: number])[] = [
 /** ConvNext crops only pictures that are smaller. */
 const CONVNEXT_EXACT = 384
 /** Filters of Pillow by number, and what stands in for those that are missing. */
-const FILTERS = ['bilinear', 'bicubic', 'bilinear', 'bicubic', 'area', 'bilinear']
+const FILTERS = ['bilinear', 'lanczos', 'bilinear', 'bicubic', 'area', 'bilinear']
 const FILTER_NAMES = ['nearest', 'Lanczos', 'bilinear', 'bicubic', 'box', 'Hamming']
-const EXACT_FILTERS = [2, 3, 4]
+const EXACT_FILTERS = [1, 2, 3, 4]
 /** Fields without an effect on pixels, beside those that are read. */
 const HARMLESS = new Set([
   'image_processor_type',

@@ -3,15 +3,15 @@
 //! A response is a list of items: messages and calls, in the order in which the model said them. The text and the
 //! calls are kept by the caller, and items refer to them.
 
-use super::ResponseSettings;
-use crate::tools::{Piece, ToolCall};
+use super::RepeatedSettings;
+use crate::tools::{TextPiece, ToolCall};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 use std::ops::Range;
 use tensor::{Code, Error, Result, allowance};
 
-/// What the model said so far.
+/// Words of the model so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spoken<'s> {
     pub text: &'s str,
@@ -39,7 +39,7 @@ pub(crate) struct Tokens {
 
 /// Prints a response.
 #[derive(Debug)]
-pub(crate) struct EventPrinter {
+pub(crate) struct ResponsePrinter {
     /// The object up to its status.
     head: String,
     settings: String,
@@ -70,9 +70,9 @@ enum Of {
 
 const OPEN: &str = "in_progress";
 
-impl EventPrinter {
+impl ResponsePrinter {
     pub(crate) fn new(
-        settings: &ResponseSettings,
+        settings: &RepeatedSettings,
         (id, created, model): (&str, u64, &str),
         streams: bool,
         fresh: fn() -> String,
@@ -80,8 +80,8 @@ impl EventPrinter {
         Self {
             head: format!(
                 r#"{{"id":{},"object":"response","created_at":{created},"model":{}"#,
-                AsJson(&id),
-                AsJson(&model)
+                JsonText(&id),
+                JsonText(&model)
             ),
             settings: settings.members.clone(),
             streams,
@@ -107,9 +107,9 @@ impl EventPrinter {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED without memory for the events that repeat a text.
-    pub(crate) fn add(&mut self, piece: &Piece, spoken: Spoken<'_>, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn add(&mut self, piece: &TextPiece, spoken: Spoken<'_>, out: &mut Vec<u8>) -> Result<()> {
         match piece {
-            Piece::Content(more) => {
+            TextPiece::Content(more) => {
                 self.said += more.len();
                 if let Some(Item { of: Of::Message(range), .. }) = self.open() {
                     range.end += more.len();
@@ -124,13 +124,13 @@ impl EventPrinter {
                     self.open_message(text, spoken, out);
                 }
             }
-            Piece::Begin(call, _) => {
+            TextPiece::Begin(call, _) => {
                 self.close_item("completed", spoken, out)?;
                 self.taken = self.said;
                 self.open_item("fc", Of::Call(*call), spoken, out);
             }
-            Piece::Arguments(_, more) if more.is_empty() => {}
-            Piece::Arguments(_, more) => self.delta("response.function_call_arguments", "", more, out),
+            TextPiece::Arguments(_, more) if more.is_empty() => {}
+            TextPiece::Arguments(_, more) => self.delta("response.function_call_arguments", "", more, out),
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl EventPrinter {
     /// The model has said all.
     ///
     /// # Errors
-    /// See [`add`](Self::add).
+    /// RESOURCE_EXHAUSTED without memory for the events that repeat a text.
     pub(crate) fn end(&mut self, is_cut: bool, spoken: Spoken<'_>, out: &mut Vec<u8>) -> Result<()> {
         if self.items.is_empty() {
             self.open_message(spoken.text, spoken, out);
@@ -195,7 +195,7 @@ impl EventPrinter {
                     Code::ResourceExhausted => "rate_limit_exceeded",
                     _ => "server_error",
                 };
-                put(out, format_args!(r#"{{"code":"{code}","message":{}}}"#, AsJson(&error.message())));
+                put(out, format_args!(r#"{{"code":"{code}","message":{}}}"#, JsonText(&error.message())));
             }
             _ => put(out, format_args!("null")),
         }
@@ -234,7 +234,7 @@ impl EventPrinter {
         self.taken = self.said;
         let place = self.place();
         self.event("response.content_part.added", out, |_, out| {
-            put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, OutputText("")));
+            put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, Escaped("")));
         });
         if !text.is_empty() {
             self.delta("response.output_text", r#","content_index":0,"logprobs":[]"#, text, out);
@@ -264,16 +264,16 @@ impl EventPrinter {
                     allowance::grow_by(out, text.len() * 3 + 1024)?;
                 }
                 self.event("response.output_text.done", out, |_, out| {
-                    put(out, format_args!(r#"{place},"content_index":0,"text":{},"logprobs":[]"#, AsJson(&text)));
+                    put(out, format_args!(r#"{place},"content_index":0,"text":{},"logprobs":[]"#, JsonText(&text)));
                 });
                 self.event("response.content_part.done", out, |_, out| {
-                    put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, OutputText(text)));
+                    put(out, format_args!(r#"{place},"content_index":0,"part":{}"#, Escaped(text)));
                 });
             }
             Of::Call(call) => {
                 let Some(ToolCall { name, arguments }) = spoken.calls.get(call) else { return Ok(()) };
                 self.event("response.function_call_arguments.done", out, |_, out| {
-                    put(out, format_args!(r#"{place},"name":{},"arguments":{}"#, AsJson(name), AsJson(arguments)));
+                    put(out, format_args!(r#"{place},"name":{},"arguments":{}"#, JsonText(name), JsonText(arguments)));
                 });
             }
         }
@@ -289,7 +289,7 @@ impl EventPrinter {
     fn delta(&mut self, of: &str, more: &str, text: &str, out: &mut Vec<u8>) {
         let place = self.place();
         self.event(format_args!("{of}.delta"), out, |_, out| {
-            put(out, format_args!(r#"{place}{more},"delta":{}"#, AsJson(&text)));
+            put(out, format_args!(r#"{place}{more},"delta":{}"#, JsonText(&text)));
         });
     }
 
@@ -322,7 +322,7 @@ impl Item {
         match &self.of {
             Of::Message(range) => {
                 let text = spoken.text.get(range.clone()).unwrap_or_default();
-                self.message(format_args!("{}", OutputText(text)), out);
+                self.message(format_args!("{}", Escaped(text)), out);
             }
             Of::Call(call) => self.call(*call, spoken, spoken.calls.get(*call).map_or("", |c| &c.arguments), out),
         }
@@ -353,29 +353,29 @@ impl Item {
             out,
             format_args!(
                 r#"{{"id":"{id}","type":"function_call","status":"{status}","call_id":{},"name":{},"arguments":{}}}"#,
-                AsJson(&call),
-                AsJson(&name),
-                AsJson(&arguments)
+                JsonText(&call),
+                JsonText(&name),
+                JsonText(&arguments)
             ),
         );
     }
 }
 
 /// A value as JSON.
-struct AsJson<'v, T>(&'v T);
+struct JsonText<'v, T>(&'v T);
 
-impl<T: Serialize> fmt::Display for AsJson<'_, T> {
+impl<T: Serialize> fmt::Display for JsonText<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self.0).map_err(|_| fmt::Error)?)
     }
 }
 
 /// A part of a message.
-struct OutputText<'t>(&'t str);
+struct Escaped<'t>(&'t str);
 
-impl fmt::Display for OutputText<'_> {
+impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, r#"{{"type":"output_text","text":{},"annotations":[],"logprobs":[]}}"#, AsJson(&self.0))
+        write!(f, r#"{{"type":"output_text","text":{},"annotations":[],"logprobs":[]}}"#, JsonText(&self.0))
     }
 }
 

@@ -1,27 +1,32 @@
 //! Fields of a body. Those of chats that go to the model are taken as well: see [`passed`].
 
-use crate::fields::{ANY_INTEGER, COUNT, Field, Kind, On, Use, field};
+use crate::fields::{ANY_INTEGER, COUNT, Field, FieldKind, On, Use, field};
 
 /// Fields in the order of the page, with the names of this endpoint.
 #[rustfmt::skip]
 pub const FIELDS: &[Field] = &{
-    use Kind::*;
+    use FieldKind::*;
     use On::Chat as R;
     use Use::*;
     [
-        field("model", R, Text, Here, false, "As for chats."),
-        field("input", R, Any, Here, false, "A text, or a list of messages, `function_call` and `function_call_output`. Contents are texts or lists of text parts."),
+        field("model", R, Text, Here, false, "The same as for chats."),
+        field("input", R, Any, Here, false,
+            "A text, or a list of messages, `function_call` and `function_call_output`. Contents are texts or lists \
+             of text parts."),
         field("instructions", R, Text, Here, false, "A system message before the input."),
         field("stream", R, Flag, Here, false, "Send the response as typed server-sent events while it is made."),
-        field("max_output_tokens", R, COUNT, Model, false, "Most tokens of the response; `--default-max-tokens` if absent."),
+        field("max_output_tokens", R, COUNT, Model, false,
+            "Most tokens of the response; `--default-max-tokens` if absent."),
         field("temperature", R, Number(0.0, 2.0), Model, false, "Temperature; 1 if absent."),
         field("top_p", R, Number(0.0, 1.0), Model, false, "Share of the probability from which tokens are drawn."),
         field("tools", R, List, Here, false, "Functions that the model may call. Other types are rejected."),
         field("tool_choice", R, Any, Here, false, "`none`, `auto`, `required`, or a function by its name."),
         field("parallel_tool_calls", R, Flag, Here, false, "`false` keeps the first call only."),
-        field("text", R, Object, Model, false, "`format`: `text`, `json_object` or `json_schema`, the latter two for models that have a place for structured outputs."),
+        field("text", R, Object, Model, false,
+            "`format`: `text`, `json_object` or `json_schema`, the latter two for models that have a place for \
+             structured outputs."),
         field("reasoning", R, Object, Here, false, "`effort` is a variable of the template. The rest has no effect."),
-        field("chat_template_kwargs", R, Object, Here, false, "As for chats."),
+        field("chat_template_kwargs", R, Object, Here, false, "The same as for chats."),
         field("store", R, Flag, Nothing, false, "Nothing is stored: the response has `false`."),
         field("metadata", R, Object, Nothing, false, "Repeated in the response."),
         field("user", R, Text, Nothing, false, "Repeated in the response."),
@@ -32,7 +37,8 @@ pub const FIELDS: &[Field] = &{
         field("safety_identifier", R, Text, Nothing, false, "No effect."),
         field("prompt_cache_key", R, Text, Nothing, false, "No effect."),
         field("prompt_cache_retention", R, Text, Nothing, false, "No effect."),
-        field("previous_response_id", R, Text, Rejected, false, "Nothing is stored: send the earlier items in `input`."),
+        field("previous_response_id", R, Text, Rejected, false,
+            "Nothing is stored: send the earlier items in `input`."),
         field("conversation", R, Any, Rejected, false, "Nothing is stored: send the earlier items in `input`."),
         field("background", R, Flag, Rejected, false, "Only `false`: wait for the response, or stream it."),
         field("include", R, List, Rejected, false, "Only empty: a response has its messages and function calls."),

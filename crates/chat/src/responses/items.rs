@@ -1,6 +1,6 @@
 //! Items of `input` as messages of a chat.
 
-use crate::request::{Members, cut, shown};
+use crate::request::{BodyMembers, cut, shown};
 use protocol::text::FormError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,7 +25,7 @@ struct Turn<'b> {
 }
 
 #[derive(Deserialize)]
-struct ItemPart<'b> {
+struct ContentPart<'b> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'b, str>,
 }
@@ -39,7 +39,7 @@ impl<'b> Messages<'b> {
     /// Adds `input`.
     ///
     /// # Errors
-    /// `input` is no text or list, or an item has a form that is not supported.
+    /// INVALID_ARG, as a [`FormError`]: `input` is neither a text nor a list, or an item has an unsupported form.
     pub(super) fn read(&mut self, input: &'b RawValue) -> Result<(), FormError> {
         let text = input.get();
         if text.starts_with('"') {
@@ -139,12 +139,12 @@ impl<'b> Messages<'b> {
 struct Item<'b> {
     at: usize,
     kind: Cow<'b, str>,
-    members: Members<'b>,
+    members: BodyMembers<'b>,
 }
 
 impl<'b> Item<'b> {
     fn read(at: usize, item: &'b RawValue) -> Result<Self, FormError> {
-        let members: Members<'b> = serde_json::from_str(item.get())
+        let members: BodyMembers<'b> = serde_json::from_str(item.get())
             .map_err(|error| FormError::of("input", format!("input[{at}]: {}", shown(&error))))?;
         let mut read = Self { at, kind: "message".into(), members };
         // A message may leave its type out.
@@ -181,9 +181,9 @@ impl<'b> Item<'b> {
                 return Err(self.wrong(member, text));
             }
         }
-        let parts: Vec<ItemPart<'b>> = self.parsed(member, value)?;
+        let parts: Vec<ContentPart<'b>> = self.parsed(member, value)?;
         match parts.iter().enumerate().find(|(_, part)| !PARTS.contains(&&*part.kind)) {
-            Some((place, ItemPart { kind })) => {
+            Some((place, ContentPart { kind })) => {
                 let text = format!("has the type '{}': only texts are supported, as 'input_text'", cut(kind));
                 Err(self.wrong(&format!("{member}[{place}]"), text))
             }

@@ -5,14 +5,14 @@ mod fields;
 mod items;
 mod read;
 
-pub(crate) use events::{EventPrinter, ResponseStatus, Spoken, Tokens};
+pub(crate) use events::{ResponsePrinter, ResponseStatus, Spoken, Tokens};
 pub use fields::FIELDS;
 pub(crate) use fields::name_of;
 pub use read::read;
 
 /// The part of a request that its response repeats.
 #[derive(Debug)]
-pub struct ResponseSettings {
+pub struct RepeatedSettings {
     /// Members of the object `response`.
     members: String,
 }

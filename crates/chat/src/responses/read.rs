@@ -1,11 +1,11 @@
 //! A body to the body of a chat. The JSON of its parts is copied, so that the order of keys and the digits of numbers
 //! stay.
 
-use super::ResponseSettings;
+use super::RepeatedSettings;
 use super::fields::{FIELDS, name_of, passed};
 use super::items::Messages;
 use crate::fields::{On, Use};
-use crate::request::{Members, Request, check, cut, shown};
+use crate::request::{BodyMembers, ChatRequest, check, cut, shown};
 use protocol::text::FormError;
 use serde_json::value::RawValue;
 use std::fmt::Write;
@@ -14,8 +14,8 @@ use std::fmt::Write;
 ///
 /// # Errors
 /// A text for the client, with the field that is wrong.
-pub fn read(body: &[u8]) -> Result<Request, FormError> {
-    let members: Members<'_> = protocol::text::read(body)?;
+pub fn read(body: &[u8]) -> Result<ChatRequest, FormError> {
+    let members: BodyMembers<'_> = protocol::text::read(body)?;
     for field in FIELDS {
         let Some(value) = members.get(field.name) else { continue };
         check(field, value.get())?;
@@ -57,7 +57,7 @@ pub fn read(body: &[u8]) -> Result<Request, FormError> {
     }
     messages.read(members.get("input").ok_or_else(|| FormError::missing("input"))?)?;
     chat.put("messages", &messages.finish());
-    let mut request = Request::read(format!("{{{}}}", chat.0).as_bytes(), On::Chat, false)
+    let mut request = ChatRequest::read(format!("{{{}}}", chat.0).as_bytes(), On::Chat, false)
         .map_err(|error| FormError { field: error.field.map(name_of), ..error })?;
     let or = |name: &str, absent: &'static str| members.given(name).map_or(absent, RawValue::get);
     for (name, absent) in [
@@ -77,8 +77,8 @@ pub fn read(body: &[u8]) -> Result<Request, FormError> {
     );
     // An event is one line. A text has no line breaks of its own, as JSON escapes them.
     let members = settings.0.replace(['\n', '\r'], " ");
-    request.has_usage = true;
-    request.responses = Some(ResponseSettings { members });
+    request.reply.has_usage = true;
+    request.responses = Some(RepeatedSettings { members });
     Ok(request)
 }
 
@@ -93,7 +93,7 @@ fn is_harmless(name: &str, value: &str) -> bool {
     }
 }
 
-/// Members of an object as JSON.
+/// BodyMembers of an object as JSON.
 struct Object(String);
 
 impl Object {
@@ -105,19 +105,19 @@ impl Object {
 }
 
 /// The object that a field is; empty if it is absent.
-fn object<'b>(members: &Members<'b>, name: &'static str) -> Result<Members<'b>, FormError> {
+fn object<'b>(members: &BodyMembers<'b>, name: &'static str) -> Result<BodyMembers<'b>, FormError> {
     Ok(members.read(name)?.unwrap_or_default())
 }
 
-fn reasoning<'b>(members: &Members<'b>) -> Result<Option<&'b RawValue>, FormError> {
+fn reasoning<'b>(members: &BodyMembers<'b>) -> Result<Option<&'b RawValue>, FormError> {
     Ok(object(members, "reasoning")?.get("effort"))
 }
 
 /// The form of the text: as the response repeats it, and as chats have it.
-fn format<'b>(members: &Members<'b>) -> Result<Option<(&'b RawValue, String)>, FormError> {
+fn format<'b>(members: &BodyMembers<'b>) -> Result<Option<(&'b RawValue, String)>, FormError> {
     let Some(format) = object(members, "text")?.get("format") else { return Ok(None) };
     let wrong = |error: serde_json::Error| FormError::of("text.format", shown(&error));
-    let inner: Members<'b> = serde_json::from_str(format.get()).map_err(wrong)?;
+    let inner: BodyMembers<'b> = serde_json::from_str(format.get()).map_err(wrong)?;
     if inner.get("type").is_none_or(|kind| kind.get() != "\"json_schema\"") {
         return Ok(Some((format, format.get().to_owned())));
     }
@@ -133,18 +133,18 @@ fn format<'b>(members: &Members<'b>) -> Result<Option<(&'b RawValue, String)>, F
 /// Functions, each list without its brackets.
 #[derive(Default)]
 struct Tools {
-    /// As chats have them.
+    /// The tools in the form of chats.
     of_chat: String,
-    /// As the response repeats them.
+    /// The tools in the form in which the response repeats them.
     repeated: String,
 }
 
-fn tools(members: &Members<'_>) -> Result<Tools, FormError> {
+fn tools(members: &BodyMembers<'_>) -> Result<Tools, FormError> {
     let mut tools = Tools::default();
     let all: Vec<&RawValue> = members.read("tools")?.unwrap_or_default();
     for (at, raw) in all.into_iter().enumerate() {
         let wrong = |text: String| FormError::of("tools", format!("tools[{at}]{text}"));
-        let tool: Members<'_> = serde_json::from_str(raw.get()).map_err(|e| wrong(format!(": {}", shown(&e))))?;
+        let tool: BodyMembers<'_> = serde_json::from_str(raw.get()).map_err(|e| wrong(format!(": {}", shown(&e))))?;
         match tool.get("type").map(RawValue::get) {
             Some("\"function\"") => {}
             kind => {
@@ -182,13 +182,14 @@ fn tools(members: &Members<'_>) -> Result<Tools, FormError> {
 }
 
 /// The choice as chats have it.
-fn tool_choice(members: &Members<'_>) -> Result<Option<String>, FormError> {
+fn tool_choice(members: &BodyMembers<'_>) -> Result<Option<String>, FormError> {
     let Some(choice) = members.get("tool_choice") else { return Ok(None) };
     let text = choice.get();
     if matches!(text, "\"none\"" | "\"auto\"" | "\"required\"") {
         return Ok(Some(text.to_owned()));
     }
-    let inner: Members<'_> = if text.starts_with('{') { object(members, "tool_choice")? } else { Members::default() };
+    let inner: BodyMembers<'_> =
+        if text.starts_with('{') { object(members, "tool_choice")? } else { BodyMembers::default() };
     let name = inner.get("name").filter(|name| name.get().starts_with('"'));
     match (inner.get("type").map(RawValue::get), name) {
         (Some("\"function\""), Some(name)) => {

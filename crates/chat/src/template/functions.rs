@@ -156,7 +156,7 @@ fn indent(value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
         Some(_) => return Err(failed(format!("indent takes a string, or a number up to {INDENT_MAX}"))),
     };
     let mut out = String::new();
-    for (index, line) in super::methods::lines_of(&(python::to_str(value)? + "\n"), false).into_iter().enumerate() {
+    for (index, line) in python::lines(&(python::to_str(value)? + "\n"), false).into_iter().enumerate() {
         out.push_str(if index > 0 { "\n" } else { "" });
         if if index > 0 { blank || !line.is_empty() } else { first } {
             out.push_str(&indent);

@@ -292,23 +292,9 @@ fn split_words(mut text: &str, count: usize, from_end: bool) -> Vec<&str> {
 }
 
 fn lines(state: &mut State<'_, '_>, text: &str, keeps_ends: bool) -> Returned {
-    let lines = lines_of(text, keeps_ends);
+    let lines = python::lines(text, keeps_ends);
     state.consume_fuel(lines.len() as u64)?;
     Ok(lines.into_iter().map(Value::from).collect())
-}
-
-/// The lines of a text, by the ends of lines that Python knows.
-pub(super) fn lines_of(mut text: &str, keeps_ends: bool) -> Vec<&str> {
-    let is_end = |c: char| matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
-    let mut lines = Vec::new();
-    while let Some(end) = text.find(is_end) {
-        let rest = &text[end..];
-        let len = if rest.starts_with("\r\n") { 2 } else { rest.chars().next().map_or(1, char::len_utf8) };
-        lines.push(&text[..if keeps_ends { end + len } else { end }]);
-        text = &rest[len..];
-    }
-    lines.extend((!text.is_empty()).then_some(text));
-    lines
 }
 
 fn join(state: &mut State<'_, '_>, separator: &str, items: &Value) -> Returned {

@@ -150,3 +150,17 @@ fn is_printable(c: char) -> bool {
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
+
+/// The lines of a text, by the ends of lines that Python knows.
+pub(super) fn lines(mut text: &str, keeps_ends: bool) -> Vec<&str> {
+    let is_end = |c: char| matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let mut lines = Vec::new();
+    while let Some(end) = text.find(is_end) {
+        let rest = &text[end..];
+        let len = if rest.starts_with("\r\n") { 2 } else { rest.chars().next().map_or(1, char::len_utf8) };
+        lines.push(&text[..if keeps_ends { end + len } else { end }]);
+        text = &rest[len..];
+    }
+    lines.extend((!text.is_empty()).then_some(text));
+    lines
+}

@@ -1,7 +1,7 @@
 //! Calls that a request demands with `tool_choice`: the model is held to a JSON schema, and its whole text is calls.
 
 use super::machine::{Body, Format, Machine};
-use super::parsed::{Parsed, Piece};
+use super::parsed::{Parsed, TextPiece};
 use super::stream::ToolStream;
 use serde_json::{Map, Value, json};
 use tensor::{Error, Result};
@@ -118,7 +118,7 @@ impl Forced {
     /// is read up to its last whole call, and the rest is content.
     pub fn parse(&self, text: &str) -> Parsed {
         match &self.function {
-            Some(name) => Parsed::of([Piece::Begin(0, name.clone()), Piece::Arguments(0, text.to_owned())]),
+            Some(name) => Parsed::of([TextPiece::Begin(0, name.clone()), TextPiece::Arguments(0, text.to_owned())]),
             None => Machine::parse(&CALLS, text),
         }
     }

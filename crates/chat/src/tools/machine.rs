@@ -8,7 +8,7 @@
 use super::call::JsonCall;
 use super::held::HeldText;
 use super::json::is_space;
-use super::parsed::{Parsed, Piece};
+use super::parsed::{Parsed, TextPiece};
 use super::python::PythonCall;
 
 /// How a format marks calls.
@@ -96,7 +96,7 @@ pub struct Machine {
     /// Calls that have begun.
     calls: usize,
     is_exceeded: bool,
-    pieces: Vec<Piece>,
+    pieces: Vec<TextPiece>,
 }
 
 impl Machine {
@@ -133,7 +133,7 @@ impl Machine {
     }
 
     /// Adds a piece of the text. Returns what became known by it.
-    pub fn push(&mut self, text: &str) -> Vec<Piece> {
+    pub fn push(&mut self, text: &str) -> Vec<TextPiece> {
         self.held.push(text);
         while self.at < self.held.end() {
             let byte = self.held.byte(self.at);
@@ -158,7 +158,7 @@ impl Machine {
     }
 
     /// The text is over. Returns what was held back.
-    pub fn end(&mut self) -> Vec<Piece> {
+    pub fn end(&mut self) -> Vec<TextPiece> {
         let is_dropped = match self.state {
             TextState::Lead(0) | TextState::After(0) => self.calls > 0,
             TextState::Call => self.is_begun,
@@ -333,7 +333,7 @@ impl Machine {
 
     fn give_content(&mut self, to: usize) {
         if self.given < to {
-            self.pieces.push(Piece::Content(self.held.slice(self.given, to).to_owned()));
+            self.pieces.push(TextPiece::Content(self.held.slice(self.given, to).to_owned()));
             self.given = to;
         }
     }
@@ -349,7 +349,7 @@ impl Machine {
         };
         let Some(name) = name else { return };
         if !self.is_begun {
-            self.pieces.push(Piece::Begin(self.calls, name.to_owned()));
+            self.pieces.push(TextPiece::Begin(self.calls, name.to_owned()));
             self.is_begun = true;
             self.calls += 1;
         }
@@ -366,7 +366,7 @@ impl Machine {
             }
         };
         if !arguments.is_empty() {
-            self.pieces.push(Piece::Arguments(self.calls - 1, arguments));
+            self.pieces.push(TextPiece::Arguments(self.calls - 1, arguments));
         }
     }
 }

@@ -17,7 +17,7 @@ mod stream;
 
 pub use forced::{Forced, forced};
 pub use json::DEPTH_MAX;
-pub use parsed::{Parsed, Piece, ToolCall};
+pub use parsed::{Parsed, TextPiece, ToolCall};
 pub use stream::ToolStream;
 
 use machine::{Body, Format, Machine};

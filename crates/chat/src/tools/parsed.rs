@@ -20,7 +20,7 @@ pub struct Parsed {
 
 /// A part of a streamed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum TextPiece {
     /// Text that is no call.
     Content(String),
     /// A call begins; its number among the calls, and its name.
@@ -31,13 +31,13 @@ pub enum Piece {
 
 impl Parsed {
     /// Joins pieces.
-    pub fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
+    pub fn of(pieces: impl IntoIterator<Item = TextPiece>) -> Self {
         let mut parsed = Self::default();
         for piece in pieces {
             match piece {
-                Piece::Content(text) => parsed.content.push_str(&text),
-                Piece::Begin(_, name) => parsed.calls.push(ToolCall { name, arguments: String::new() }),
-                Piece::Arguments(index, text) => parsed.calls[index].arguments.push_str(&text),
+                TextPiece::Content(text) => parsed.content.push_str(&text),
+                TextPiece::Begin(_, name) => parsed.calls.push(ToolCall { name, arguments: String::new() }),
+                TextPiece::Arguments(index, text) => parsed.calls[index].arguments.push_str(&text),
             }
         }
         parsed

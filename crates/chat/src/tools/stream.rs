@@ -1,7 +1,7 @@
 //! Divides a text that arrives in pieces.
 
 use super::machine::{Format, Machine};
-use super::parsed::Piece;
+use super::parsed::TextPiece;
 
 /// Divides a text that arrives in pieces.
 #[derive(Debug)]
@@ -27,19 +27,19 @@ impl ToolStream {
 
     /// Adds a piece of text. A call that has begun may still turn out to be malformed: then its arguments end early,
     /// and the rest is content.
-    pub fn push(&mut self, text: &str) -> Vec<Piece> {
+    pub fn push(&mut self, text: &str) -> Vec<TextPiece> {
         match &mut self.0 {
             Reader::Marked(machine) => machine.push(text),
             Reader::Arguments(name) => {
-                let begin = name.take().map(|name| Piece::Begin(0, name));
-                let more = (!text.is_empty()).then(|| Piece::Arguments(0, text.to_owned()));
+                let begin = name.take().map(|name| TextPiece::Begin(0, name));
+                let more = (!text.is_empty()).then(|| TextPiece::Arguments(0, text.to_owned()));
                 begin.into_iter().chain(more).collect()
             }
         }
     }
 
     /// The text is over: returns what was held back.
-    pub fn end(&mut self) -> Vec<Piece> {
+    pub fn end(&mut self) -> Vec<TextPiece> {
         match &mut self.0 {
             Reader::Marked(machine) => machine.end(),
             Reader::Arguments(_) => self.push(""),

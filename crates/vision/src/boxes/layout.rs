@@ -20,8 +20,9 @@ pub enum Layout {
     /// RT-DETR, Deformable DETR and others with focal loss: logits `[queries, classes]` and boxes as of `Detr`. Scores
     /// are sigmoids; one query may have several classes, and there are at most as many boxes as queries.
     RtDetr,
-    /// RT-DETR as Ultralytics exports it, without NMS: `[queries, 4 + classes]`, each center x, center y, width, height,
-    /// relative to the picture, and the classes' scores; or `[queries, 6]`, where the best score and its class follow.
+    /// RT-DETR as Ultralytics exports it, without NMS: `[queries, 4 + classes]`, each center x, center y, width,
+    /// height, relative to the picture, and the classes' scores; or `[queries, 6]`, where the best score and its class
+    /// follow.
     /// The score is the best class's.
     RtDetrUltralytics,
     /// CenterNet: probabilities `[classes, height, width]`, sizes `[2, height, width]` (width, height) and offsets

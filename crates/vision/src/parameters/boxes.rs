@@ -32,7 +32,8 @@ pub fn boxes(parameters: &Parameters<'_>) -> Result<(Decoder, Settings)> {
     if is_multi_label && !layout.has_labels() {
         let (name, owner) = (layout.name(), parameters.owner());
         return Err(Error::invalid(format!(
-            "{owner}: 'multi_label' is for the layouts yolov5 and yolov8, and the layout is {name}: remove the parameter"
+            "{owner}: 'multi_label' is for the layouts yolov5 and yolov8, and the layout is {name}: remove the \
+             parameter"
         )));
     }
     Ok((Decoder { layout, classes: parameters.number("classes")?, is_multi_label, input }, settings))

@@ -21,14 +21,14 @@ const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
 const APP1: u8 = 0xe1;
 
 /// A JPEG whose headers were read.
-pub enum Opened<'a> {
+pub enum OpenedJpeg<'a> {
     /// Rows in the colour that is wanted.
     Rows(JpegRows<'a>),
     /// A picture in a colour of its own.
     Picture(Picture),
 }
 
-impl Opened<'_> {
+impl OpenedJpeg<'_> {
     /// The whole picture.
     pub fn picture(self) -> Result<Picture> {
         match self {
@@ -45,7 +45,7 @@ impl Opened<'_> {
 }
 
 /// The picture and its orientation, which is not applied. Grey is the luma of the file.
-pub fn open<'a>(bytes: &'a [u8], limits: &PictureLimits, colour: Colour) -> Result<(Opened<'a>, u8)> {
+pub fn open<'a>(bytes: &'a [u8], limits: &PictureLimits, colour: Colour) -> Result<(OpenedJpeg<'a>, u8)> {
     let head = Head::read(bytes)?;
     // The decoder fills what is missing of the last rows, and does not say so. Looked for from the end, where it is.
     let data = &bytes[head.data..];
@@ -57,14 +57,14 @@ pub fn open<'a>(bytes: &'a [u8], limits: &PictureLimits, colour: Colour) -> Resu
         Colour::Bgr => ColorSpace::BGR,
         Colour::Grey => ColorSpace::Luma,
     };
-    let mut decoder = decoder(bytes, limits.scans_max, wanted);
+    let mut decoder = Box::new(decoder(bytes, limits.scans_max, wanted));
     decoder.decode_headers().map_err(|error| rejected(error, limits, (0, 0)))?;
     let (width, height) = decoder.dimensions().ok_or_else(|| damaged(FORMAT, "it has no size"))?;
     let size = limits.check(FORMAT, width as u64, height as u64)?;
     let rejected = |error| rejected(error, limits, size);
     decoder.set_options(decoder.options().jpeg_set_max_scans(limits.scans(size) as usize));
     let mut decoder = match JpegRows::new(decoder, size, colour, limits) {
-        Ok(rows) => return Ok((Opened::Rows(rows), head.orientation)),
+        Ok(rows) => return Ok((OpenedJpeg::Rows(rows), head.orientation)),
         Err(decoder) => decoder,
     };
     let colour = match decoder.input_colorspace() {
@@ -77,10 +77,10 @@ pub fn open<'a>(bytes: &'a [u8], limits: &PictureLimits, colour: Colour) -> Resu
         }
     };
     if colour == Colour::Rgb && wanted != ColorSpace::RGB {
-        decoder = self::decoder(bytes, limits.scans(size), ColorSpace::RGB);
+        *decoder = self::decoder(bytes, limits.scans(size), ColorSpace::RGB);
     }
     let pixels = decoder.decode().map_err(rejected)?;
-    Ok((Opened::Picture(Picture::new(size.0, size.1, colour, pixels)?), head.orientation))
+    Ok((OpenedJpeg::Picture(Picture::new(size.0, size.1, colour, pixels)?), head.orientation))
 }
 
 fn decoder(bytes: &[u8], scans_max: u32, wanted: ColorSpace) -> JpegDecoder<ZCursor<&[u8]>> {

@@ -91,7 +91,7 @@ impl PicturePlan {
     /// decoded.
     ///
     /// # Errors
-    /// Those of [`decode`](super::decode) and [`run`](Self::run).
+    /// INVALID_ARG and INTERNAL as of [`decode`](super::decode), INVALID_ARG as of [`run`](Self::run).
     pub fn run_file(&self, bytes: &[u8], limits: &PictureLimits, out: &mut [u8]) -> Result<Placement> {
         super::with_source(bytes, limits, self.output.colour, |source| self.run_source(source, out))
     }

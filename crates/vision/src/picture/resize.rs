@@ -2,8 +2,9 @@
 //! then combined to those of the resized row. Rows go first because they are combined in vectors whatever the scale,
 //! and most of them are gone when pixels follow.
 //!
-//! Pillow cuts values at 0 and 255 between both, which only filters with negative weights exceed. Next to sharp edges, its order makes a
-//! difference of ten levels and more; so these have the order of Pillow with antialiasing, mostly columns first.
+//! Pillow cuts values at 0 and 255 between both, which only filters with negative weights exceed. Next to sharp edges,
+//! its order makes a difference of ten levels and more; so these have the order of Pillow with antialiasing, mostly
+//! columns first.
 
 use super::source::RowSource;
 use super::taps::{Axis, Filter, ONE, Resample, Taps};
@@ -92,7 +93,8 @@ impl<'a> Resizer<'a> {
         Ok(Self { source, kind: Order::RowsFirst { columns, rows, combined, start, top, range } })
     }
 
-    /// Writes a row of [`places`](super::pixels::Colour::places) per pixel, counted from the first that is asked for. Rows are asked for from the top downwards.
+    /// Writes a row of [`places`](super::pixels::Colour::places) per pixel, counted from the first that is asked for.
+    /// Rows are asked for from the top downwards.
     pub fn row(&mut self, index: usize, out: &mut [u8]) -> Result<()> {
         let channels = self.source.colour().channels();
         let stride = self.source.stride();

@@ -106,7 +106,8 @@ impl Taps {
 pub enum Axis {
     /// A filter whose support grows with the scale, as in Pillow.
     Antialias(Filter),
-    /// Two, four or eight neighbours whatever the scale, as OpenCV's `INTER_LINEAR`, `INTER_CUBIC` and `INTER_LANCZOS4`.
+    /// Two, four or eight neighbours whatever the scale, as OpenCV's `INTER_LINEAR`, `INTER_CUBIC` and
+    /// `INTER_LANCZOS4`.
     Neighbours(Filter),
     /// Parts of pixels by their area, as OpenCV's `INTER_AREA` when it shrinks.
     Cover,

@@ -1,7 +1,7 @@
 """What the language models of these tests write. There are no weights: words come from a generator of random numbers, and calls of tools are as the prompt asks for them.
 
-A conversation whose prompt names the function `get_current_weather` and has no result of it yet is answered with a call, in the form of TOOL_FORM. Everything else is answered
-with words, which depend on the prompt, `temperature` and `seed` as those of a real model do.
+A conversation whose prompt names the function `get_current_weather` is answered with a call of it, in the form of TOOL_FORM; once its result, 98, is in the prompt, with that. A
+schema is answered with a value that has it. Everything else is answered with words, which depend on the prompt, `temperature` and `seed` as those of a real model do.
 """
 import hashlib
 import json
@@ -22,10 +22,29 @@ FORMS = {
 def pieces(prompt, *, max_tokens, temperature=1.0, seed=None, stop=(), schema=None, form="llama3"):
     """Pieces of a response, at most `max_tokens`. A response that `stop` ends leaves the stop string out."""
     if schema is not None:
-        return cut(json.dumps({**ARGUMENTS, **({"num_days": 5} if "num_days" in schema else {})}))
-    if "get_current_weather" in prompt and "98" not in prompt and max_tokens > 16:
+        return cut(json.dumps(instance(json.loads(schema))))
+    if "get_current_weather" in prompt and max_tokens > 16:
+        if "98" in prompt:
+            return ["It", " is", " 98", " degrees", "."]
         return cut(FORMS[form]({"name": "get_current_weather", "arguments": ARGUMENTS}))
     return list(until(stop, words(prompt, max_tokens, temperature, seed))) or [""]
+
+
+def instance(schema, name=None):
+    """A value that has this schema, with ARGUMENTS for properties of their names."""
+    if "const" in schema or "enum" in schema:
+        return schema.get("const", ARGUMENTS.get(name, schema.get("enum", [None])[0]))
+    for choice in ("anyOf", "oneOf"):
+        if choice in schema:
+            return instance(schema[choice][0], name)
+    kinds = {
+        "object": lambda: {key: instance(one, key) for key, one in schema.get("properties", {}).items()},
+        "array": lambda: [instance(schema.get("items", {}), name)],
+        "integer": lambda: 5,
+        "number": lambda: 5.5,
+        "boolean": lambda: True,
+    }
+    return kinds.get(schema.get("type"), lambda: ARGUMENTS.get(name, "text"))()
 
 
 def cut(text):

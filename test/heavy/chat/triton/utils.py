@@ -16,7 +16,7 @@ START_SECONDS = 60
 #: Modules that stand in for Triton's are for the tests alone, and the server warns of variables that it does not know.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("NEREID_CHAT_")} | {"PYTHONPATH": os.environ["NEREID_CHAT_LIBRARY"]}
 #: Names of tokenizers on Hugging Face, which the tests use for their templates: folders of ours.
-TOKENIZERS = {"gpt2": "no_template"}
+TOKENIZERS = {"gpt2": "no_template", "meta-llama/Meta-Llama-3.1-8B-Instruct": "chat"}
 #: Flags of Triton's front end that this server does not need: it always has the ports of KServe, and takes the form of requests from a model's tensors.
 NOT_NEEDED = {"--enable-kserve-frontends": 1, "--backend": 2}
 

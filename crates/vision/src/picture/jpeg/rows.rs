@@ -9,7 +9,7 @@ use zune_jpeg::{PlaneInfo, RawImcuRowStatus};
 
 /// A picture that is decoded row by row, from the top of the file: its orientation is not applied.
 pub struct JpegRows<'a> {
-    decoder: JpegDecoder<ZCursor<&'a [u8]>>,
+    decoder: Box<JpegDecoder<ZCursor<&'a [u8]>>>,
     limits: PictureLimits,
     pub width: u32,
     pub height: u32,
@@ -25,13 +25,12 @@ pub struct JpegRows<'a> {
 impl<'a> JpegRows<'a> {
     /// The rows of a file whose headers are decoded. Gives the decoder back if it has planes that are not read here:
     /// other colours, or a subsampling that is not by 1 or 2.
-    #[expect(clippy::result_large_err, reason = "the decoder is not an error")]
     pub fn new(
-        mut decoder: JpegDecoder<ZCursor<&'a [u8]>>,
+        mut decoder: Box<JpegDecoder<ZCursor<&'a [u8]>>>,
         (width, height): (u32, u32),
         colour: Colour,
         limits: &PictureLimits,
-    ) -> std::result::Result<Self, JpegDecoder<ZCursor<&'a [u8]>>> {
+    ) -> std::result::Result<Self, Box<JpegDecoder<ZCursor<&'a [u8]>>>> {
         let space = decoder.input_colorspace();
         let session = decoder.raw_output();
         let layout = session.layout().unwrap_or_default();

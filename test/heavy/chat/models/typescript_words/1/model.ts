@@ -6,9 +6,10 @@ import { defineModel, InferenceResponse, Tensor } from 'nereid/backend'
 const JOURNAL = new URL('journal', import.meta.url)
 const WEATHER = { city: 'Dallas', state: 'TX', unit: 'fahrenheit' }
 
-/** Pieces of a response: a call in the form of Llama 3 if the prompt names the function and has no result of it. */
+/** Pieces of a response: a call in the form of Llama 3 if the prompt names the function, its result if it is there. */
 function pieces(prompt: string, most: number, stop: string[]): string[] {
-  if (prompt.includes('get_current_weather') && !prompt.includes('98'))
+  if (prompt.includes('get_current_weather') && prompt.includes('98')) return ['It', ' is', ' 98', ' degrees', '.']
+  if (prompt.includes('get_current_weather'))
     return JSON.stringify({ name: 'get_current_weather', parameters: WEATHER }).match(/.{1,5}/g) ?? []
   const words = Array.from({ length: most }, (_, i) => `${i > 0 ? ' ' : ''}word${i}`)
   const end = words.findIndex((word) => stop.some((one) => word.includes(one)))

@@ -52,7 +52,7 @@ def answer(request):
         temperature=sampling.get("temperature", 1.0),
         seed=sampling.get("seed"),
         stop=[stop] if isinstance(stop, str) else stop,
-        schema=None if structured is None else json.dumps(structured["json"]),
+        schema=None if structured is None else structured["json"],
         form=os.environ.get("TOOL_FORM", "llama3"),
     )
     if not given("exclude_input_in_output", False):
