@@ -85,10 +85,10 @@ pub fn chat_forms(data: &[u8]) -> bool {
         max_tokens: None,
     };
     let reason = (model & 4 == 4).then(|| Bytes::from_static(b"length"));
-    request.streams = false;
+    request.reply.streams = false;
     let (whole, _) = speak(&request, facts.clone(), &text, text.len().max(1), reason.clone());
     let whole: Value = serde_json::from_slice(&whole.whole().expect("small")).expect("JSON");
-    request.streams = true;
+    request.reply.streams = true;
     let (mut stream, mut out) = speak(&request, facts, &text, usize::from(*size) + 1, reason);
     stream.close(&mut out).expect("small");
     let out = String::from_utf8(out).expect("UTF-8");
@@ -159,7 +159,7 @@ fn speak(request: &ChatRequest, facts: Facts, text: &str, size: usize, reason: O
         }
         speech.ended(at, &mut out).expect("small");
     }
-    assert!(speech.is_over() && (request.streams || out.is_empty()));
+    assert!(speech.is_over() && (request.reply.streams || out.is_empty()));
     (speech, out)
 }
 
