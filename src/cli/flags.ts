@@ -301,8 +301,7 @@ export const FLAGS = [
 
   // Chat
   { name: 'openai-port', kind: 'integer', default: null, min: 0, max: 65535, group: 'Chat', state: 'active',
-    meaning: "Serve HTTP also at this port, 9000 in Triton's OpenAI front end, with its /metrics and /health/ready; " +
-      '0 picks a free one. The other paths are those of --http-port.' },
+    meaning: "Serve HTTP also here, as Triton's OpenAI front end does at 9000, with /metrics and /health/ready." },
   { name: 'openai-restricted-api', kind: 'string', value: 'apis key value', words: 3, default: null, list: true,
     isSecret: true, group: 'Chat', state: 'active',
     meaning: 'Requests to these APIs (a comma-separated list of inference, model-repository, metrics and health) at ' +
@@ -316,7 +315,7 @@ export const FLAGS = [
     meaning: 'File with the chat template (Jinja) of all models, in the place of that of their tokenizers.' },
   { name: 'tool-call-parser', kind: 'choice', choices: ['llama3', 'mistral', 'hermes', 'pythonic'], anyCase: false,
     default: '', group: 'Chat', state: 'active', to: 'chat.toolParser',
-    meaning: 'Format of the tool calls that models write. Triton has llama3 and mistral.' },
+    meaning: 'Format of the tool calls that models write.' },
   { name: 'max-tool-call-parse-bytes', kind: 'bytes', default: 131072, min: 0, max: INT32_MAX, group: 'Chat',
     state: 'active', to: 'chat.callBytesMax',
     meaning: 'Maximum bytes of a tool call in a stream; a longer one ends the choice.' },
@@ -324,8 +323,7 @@ export const FLAGS = [
     to: 'chat.maxTokensDefault',
     meaning: 'Maximum tokens of a choice whose request names none.' },
   { name: 'lora-separator', kind: 'string', value: 'text', default: '', group: 'Chat', state: 'active',
-    to: 'chat.loraSeparator',
-    meaning: 'Text between the name of a model and that of a LoRA, such as _lora_; without it, no name means a LoRA.' },
+    to: 'chat.loraSeparator', meaning: 'Text between the names of a model and of a LoRA, such as _lora_.' },
 
   // GRPC
   { name: 'allow-grpc', kind: 'boolean', default: true, group: 'GRPC', state: 'active', meaning: 'Serve gRPC.' },

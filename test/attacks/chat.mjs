@@ -43,7 +43,7 @@ export const rows = [
     attack: '100,000 messages, parts, functions and texts of `stop`, and 10,000 nested lists, in a chat',
     limit:
       'A conversation has at most `MESSAGES_MAX` messages, `TOOLS_MAX` functions and `STOPS_MAX` texts of `stop` ' +
-      '(`chat::request`), and JSON nests 128 deep.',
+      '(`chat::messages`, `chat::request`), and JSON nests 128 deep.',
     server: chats,
     run: (t) =>
       refused(t, [

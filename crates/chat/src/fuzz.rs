@@ -183,7 +183,7 @@ fn compare_chunks(out: &str, whole: &Value) {
                 }
                 *calls.last_mut().expect("a call has begun") += call["function"]["arguments"].as_str().expect("a text");
             }
-            assert!(reason.is_null(), "a chunk follows the reason of its choice");
+            assert!(reason.is_null(), "a chunk follows the end of its choice");
             *reason = choice["finish_reason"].clone();
         }
     }

@@ -1,18 +1,14 @@
 //! Bodies of `POST /v1/chat/completions` and `/v1/completions`, read and checked by [`FIELDS`].
 
+use crate::body::{BodyMembers, cut, integer, shown};
 use crate::fields::{CHOICES_MAX, FIELDS, Field, FieldKind, On, Use};
+use crate::messages::messages;
 use crate::responses;
 use crate::template::Json as Value;
 use protocol::text::FormError;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use std::borrow::Cow;
-use std::fmt;
 use tensor::{Error, Result};
-
-/// Most messages of a conversation.
-pub const MESSAGES_MAX: usize = 16_384;
 
 /// Most texts in `stop`.
 pub const STOPS_MAX: usize = 64;
@@ -108,70 +104,6 @@ struct Late {
     is_list: bool,
 }
 
-/// BodyMembers of an object, each as JSON.
-#[derive(Default)]
-pub(crate) struct BodyMembers<'b>(pub(crate) Vec<(Cow<'b, str>, &'b RawValue)>);
-
-impl<'de: 'b, 'b> Deserialize<'de> for BodyMembers<'b> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = BodyMembers<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut all = Vec::new();
-                while let Some(MemberName(name)) = map.next_key()? {
-                    all.push((name, map.next_value()?));
-                }
-                Ok(BodyMembers(all))
-            }
-        }
-        deserializer.deserialize_map(Read)
-    }
-}
-
-#[derive(Deserialize)]
-struct MemberName<'k>(#[serde(borrow)] Cow<'k, str>);
-
-impl<'b> BodyMembers<'b> {
-    pub(crate) fn get(&self, name: &str) -> Option<&'b RawValue> {
-        self.given(name).filter(|value| value.get() != "null")
-    }
-
-    pub(crate) fn given(&self, name: &str) -> Option<&'b RawValue> {
-        self.0.iter().rev().find(|(other, _)| other == name).map(|(_, value)| *value)
-    }
-
-    pub(crate) fn read<T: Deserialize<'b>>(&self, name: &'static str) -> Result<Option<T>, FormError> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        serde_json::from_str(value.get()).map(Some).map_err(|error| FormError::of(name, shown(&error)))
-    }
-
-    fn flag(&self, name: &str) -> Option<bool> {
-        self.get(name).map(|value| value.get() == "true")
-    }
-
-    fn integer(&self, name: &str) -> Option<i64> {
-        integer(self.get(name)?.get())
-    }
-}
-
-/// The text of an error without its place, which is that in a part of the body.
-pub(crate) fn shown(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
-}
-
-/// An integer, which may be written as `5.0`.
-fn integer(text: &str) -> Option<i64> {
-    let whole = text.split_once('.').filter(|(_, rest)| !rest.is_empty() && rest.bytes().all(|b| b == b'0'));
-    whole.map_or(text, |(whole, _)| whole).parse().ok()
-}
-
 /// Whether a value has the type of its field, in the words of Triton's front end.
 pub(crate) fn check(field: &'static Field, value: &str) -> Result<(), FormError> {
     let wrong = |text: String| Err(FormError::of(field.name, format!("{text}, got {}", cut(value))));
@@ -201,14 +133,6 @@ pub(crate) fn check(field: &'static Field, value: &str) -> Result<(), FormError>
             _ => wrong("Input should be a valid number".to_owned()),
         },
         _ => Ok(()),
-    }
-}
-
-/// The beginning of a value, for an error.
-pub(crate) fn cut(value: &str) -> Cow<'_, str> {
-    match value.char_indices().nth(40) {
-        Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()).into(),
-        None => value.into(),
     }
 }
 
@@ -476,133 +400,4 @@ fn variables(members: &BodyMembers<'_>) -> Result<Vec<(String, Value)>, FormErro
         }
     }
     Ok(all)
-}
-
-/// Roles of messages. `developer` is what `system` was.
-const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
-
-fn messages(members: &BodyMembers<'_>) -> Result<Vec<Value>, FormError> {
-    let wrong = |text: String| FormError::of("messages", text);
-    let Some(all) = members.read::<Vec<&RawValue>>("messages")? else { return Err(FormError::missing("messages")) };
-    if all.is_empty() {
-        return Err(FormError {
-            is_empty: true,
-            ..wrong("List should have at least 1 item after validation, not 0".to_owned())
-        });
-    }
-    if all.len() > MESSAGES_MAX {
-        return Err(wrong(format!("{} messages: at most {MESSAGES_MAX} are supported", all.len())));
-    }
-    all.into_iter().enumerate().map(|(at, raw)| message(at, raw)).collect()
-}
-
-/// One message as templates see it: text parts joined, arguments of calls as objects.
-fn message(at: usize, raw: &RawValue) -> Result<Value, FormError> {
-    let wrong = |text: String| FormError::of("messages", format!("message {at}: {text}"));
-    let members: BodyMembers<'_> = serde_json::from_str(raw.get()).map_err(|error| wrong(shown(&error)))?;
-    let role: Option<String> = members.read("role").map_err(|e| wrong(format!("role: {}", e.text)))?;
-    let Some(role) = role else { return Err(FormError::of("messages", "Field required")) };
-    if !ROLES.contains(&&*role) {
-        return Err(wrong(format!("role is one of {}, got '{}'", ROLES.join(", "), cut(&role))));
-    }
-    let mut made = Vec::with_capacity(members.0.len());
-    for (name, value) in &members.0 {
-        let value = match &**name {
-            "role" => Value::from(if role == "developer" { "system" } else { &*role }),
-            "content" => content(at, value)?,
-            "tool_calls" => calls(at, value)?,
-            _ => parsed(at, value)?,
-        };
-        made.push((name.to_string(), value));
-    }
-    if members.given("content").is_none() {
-        if role != "assistant" {
-            return Err(FormError::of("messages", "Field required"));
-        }
-        made.push(("content".to_owned(), Value::from(())));
-    }
-    Ok(Value::from_pairs(made))
-}
-
-fn parsed(at: usize, value: &RawValue) -> Result<Value, FormError> {
-    serde_json::from_str(value.get())
-        .map_err(|error| FormError::of("messages", format!("message {at}: {}", shown(&error))))
-}
-
-#[derive(Deserialize)]
-struct ContentPart {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-    refusal: Option<String>,
-}
-
-/// A text, or text parts joined by line breaks.
-fn content(at: usize, value: &RawValue) -> Result<Value, FormError> {
-    let text = value.get();
-    if text == "null" {
-        return Ok(Value::from(()));
-    }
-    if text.starts_with('"') {
-        return parsed(at, value);
-    }
-    let wrong = |text: String| FormError::of("messages", format!("message {at}: content: {text}"));
-    if !text.starts_with('[') {
-        return Err(wrong(format!("a text or a list of parts was expected, got {}", cut(text))));
-    }
-    let parts: Vec<ContentPart> = serde_json::from_str(text).map_err(|error| wrong(shown(&error)))?;
-    let mut joined = String::new();
-    for (place, part) in parts.into_iter().enumerate() {
-        let found = match &*part.kind {
-            "text" | "input_text" | "output_text" => part.text,
-            "refusal" => part.refusal,
-            other => {
-                let text = format!("only text message is supported, but got {}", cut(other));
-                return Err(FormError::of("messages", text));
-            }
-        };
-        let found = found.ok_or_else(|| wrong(format!("part {place} has no text")))?;
-        if place > 0 {
-            joined.push('\n');
-        }
-        joined += &found;
-    }
-    Ok(Value::from(joined))
-}
-
-/// Calls of an assistant, whose arguments are JSON in a text: templates print objects.
-fn calls(at: usize, value: &RawValue) -> Result<Value, FormError> {
-    let wrong = |text: String| FormError::of("messages", format!("message {at}: tool_calls: {text}"));
-    if value.get() == "null" {
-        return Ok(Value::from(()));
-    }
-    let all: Vec<BodyMembers<'_>> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
-    let call = |call: BodyMembers<'_>| -> Result<Value, FormError> {
-        let mut made = Vec::with_capacity(call.0.len());
-        for (name, value) in call.0 {
-            let value = if name == "function" { function(at, value)? } else { parsed(at, value)? };
-            made.push((name.into_owned(), value));
-        }
-        Ok(Value::from_pairs(made))
-    };
-    all.into_iter().map(call).collect::<Result<Vec<Value>, _>>().map(Value::from)
-}
-
-fn function(at: usize, value: &RawValue) -> Result<Value, FormError> {
-    let wrong = |text: String| FormError::of("messages", format!("message {at}: tool_calls: function: {text}"));
-    let members: BodyMembers<'_> = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
-    let mut made = Vec::with_capacity(members.0.len());
-    for (name, value) in &members.0 {
-        let value = match &**name {
-            "arguments" if value.get().starts_with('"') => {
-                let text: String = serde_json::from_str(value.get()).map_err(|error| wrong(shown(&error)))?;
-                let empty = text.trim().is_empty();
-                serde_json::from_str(if empty { "{}" } else { &text })
-                    .map_err(|error| wrong(format!("arguments must be JSON: {error}")))?
-            }
-            _ => parsed(at, value)?,
-        };
-        made.push((name.to_string(), value));
-    }
-    Ok(Value::from_pairs(made))
 }

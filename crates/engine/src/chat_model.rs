@@ -84,8 +84,8 @@ impl ChatModel {
         let Some(places) = Places::of(signature, value(PARAMETER))? else {
             if value(PARAMETER).is_some() {
                 return Err(Error::invalid(format!(
-                    "model '{}' has the parameter '{PARAMETER}', but it needs an input for the prompt and an \
-                     output for the text: name both, such as prompt=QUESTION text=ANSWER",
+                    "the parameter '{PARAMETER}' of model '{}' must name an input for the prompt and an output for \
+                     the text, such as prompt=QUESTION text=ANSWER",
                     signature.model
                 )));
             }

@@ -1,6 +1,7 @@
 //! Items of `input` as messages of a chat.
 
-use crate::request::{BodyMembers, cut, shown};
+use crate::body::{BodyMembers, cut, shown};
+
 use protocol::text::FormError;
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -4,8 +4,9 @@
 use super::RepeatedSettings;
 use super::fields::{FIELDS, name_of, passed};
 use super::items::Messages;
+use crate::body::{BodyMembers, cut, shown};
 use crate::fields::{On, Use};
-use crate::request::{BodyMembers, ChatRequest, check, cut, shown};
+use crate::request::{ChatRequest, check};
 use protocol::text::FormError;
 use serde_json::value::RawValue;
 use std::fmt::Write;
@@ -93,7 +94,7 @@ fn is_harmless(name: &str, value: &str) -> bool {
     }
 }
 
-/// BodyMembers of an object as JSON.
+/// Members of an object as JSON.
 struct Object(String);
 
 impl Object {
