@@ -17,6 +17,7 @@ function writeModels(root) {
 const chats = server('models that chat', { models: writeModels })
 
 const body = (messages, more = '') => `{"model":"echo","messages":${messages}${more}}`
+const input = (items, more = '') => `{"model":"echo","input":${items}${more}}`
 const user = (content) => `[{"role":"user","content":${content}}]`
 const list = (count, item) => `[${Array.from({ length: count }, () => item).join(',')}]`
 
@@ -53,6 +54,23 @@ export const rows = [
         ['lists', body(user('['.repeat(10_000) + ']'.repeat(10_000))), 400],
         ['members', body(user('"a"'), `,"logit_bias":{${'"a":1,'.repeat(1e5)}"a":1}`), 200],
       ]),
+  },
+  {
+    attack: '100,000 items, parts and functions, and 10,000 nested lists, in a request of `/v1/responses`',
+    limit: 'Items become messages of a chat, of which there are at most `MESSAGES_MAX` (`chat::request`).',
+    server: chats,
+    run: (t) =>
+      refused(
+        t,
+        [
+          ['items', input(list(1e5, '{"role":"user","content":"a"}')), 400],
+          ['parts', input(`[{"role":"user","content":${list(1e5, '{"type":"input_image"}')}}]`), 400],
+          ['functions', input('"a"', `,"tools":${list(1e5, '{"type":"function","name":"f"}')}`), 400],
+          ['lists', input('['.repeat(10_000) + ']'.repeat(10_000)), 400],
+          ['members', input('"a"', `,"metadata":{${'"a":"b",'.repeat(1e5)}"a":"b"}`), 200],
+        ],
+        '/v1/responses',
+      ),
   },
   {
     attack: 'a conversation of 8 MB, whose prompt is longer than a template may make, and 10,000 choices',

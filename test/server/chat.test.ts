@@ -68,9 +68,7 @@ describe('templates', () => {
       chat_template_kwargs: { suffix: '!' },
     })
     expect(status, JSON.stringify(body)).toBe(200)
-    const turns = ['system\nBe short', 'user\né\n"2"', 'assistant\n'].map(
-      (turn) => `<|im_start|>${turn}<|im_end|>\n`,
-    )
+    const turns = ['system\nBe short', 'user\né\n"2"', 'assistant\n'].map((turn) => `<|im_start|>${turn}<|im_end|>\n`)
     const [choice] = body.choices
     expect(choice.message).toEqual({ role: 'assistant', content: `<s>[f]${turns.join('')}<|im_start|>assistant\n!` })
     expect([body.object, body.model, choice.index, choice.finish_reason, choice.logprobs, body.usage]).toEqual([
@@ -158,6 +156,73 @@ test('calls of tools have names, ids and arguments', async () => {
   expect(none.body.error.message).toBe('having tools in the request requires --tool-call-parser to be set')
 })
 
+describe('responses', () => {
+  const say = (model: string, input: Json, more: object = {}): Promise<Answer> =>
+    post('/v1/responses', { model, input, ...more })
+
+  test('a response has messages and calls, and repeats its settings', async () => {
+    const input = [{ role: 'user', content: [{ type: 'input_text', text: 'é' }] }]
+    const { status, body } = await say('echo', input, { instructions: 'Be short', store: true, metadata: { a: 'b' } })
+    expect(status, JSON.stringify(body)).toBe(200)
+    const text = '<s><|im_start|>system\nBe short<|im_end|>\n<|im_start|>user\né<|im_end|>\n<|im_start|>assistant\n'
+    const part = { type: 'output_text', text, annotations: [], logprobs: [] }
+    const message = { id: expect.stringMatching(/^msg_\w{16}$/), type: 'message', status: 'completed' }
+    expect(body).toMatchObject({ object: 'response', status: 'completed', model: 'echo', usage: null, error: null })
+    expect(body).toMatchObject({ instructions: 'Be short', store: false, metadata: { a: 'b' }, temperature: 1 })
+    expect([body.id, body.output]).toEqual([
+      expect.stringMatching(/^resp_\w{16}$/),
+      [{ ...message, role: 'assistant', content: [part] }],
+    ])
+    const call = '<tool_call>{"name": "f", "arguments": {"n": 12345678901234567890}}</tool_call>'
+    const tools = [{ type: 'function', name: 'f', parameters: { type: 'object' } }]
+    const { body: called } = await say('say', `Well.${call}`, { tools })
+    expect(called.output.map(({ type }: Json) => type)).toEqual(['message', 'function_call'])
+    const args = '{"n": 12345678901234567890}'
+    expect(called.output[1]).toMatchObject({ name: 'f', arguments: args, call_id: expect.stringMatching(/^call_\w+$/) })
+  })
+
+  test('a stream has typed events with numbers, and no end of its own', async () => {
+    const response = await fetch(`http://127.0.0.1:${server.httpPort}/v1/responses`, {
+      method: 'POST',
+      body: JSON.stringify({ model: 'speak', input: 'a', max_output_tokens: 2, seed: 1, stream: true }),
+    })
+    const { status, headers } = response
+    expect([status, headers.get('content-type'), headers.get('nereid-ignored')]).toEqual([
+      200,
+      'text/event-stream; charset=utf-8',
+      'seed',
+    ])
+    const lines = (await response.text()).split('\n\n')
+    expect(lines.pop()).toBe('')
+    const events = lines.map((line) => {
+      const [, name, data = ''] = /^event: (.*)\ndata: (.*)$/.exec(line) ?? []
+      return { name, data: JSON.parse(data) as Json }
+    })
+    const text = ['output_text.delta', 'output_text.delta', 'output_text.done', 'content_part.done']
+    const item = ['output_item.added', 'content_part.added', text, 'output_item.done'].flat()
+    const names = ['created', 'in_progress', item, 'completed'].flat().map((name) => `response.${name}`)
+    expect(events.map(({ name }) => name)).toEqual(names)
+    expect(events.map(({ data }) => data.sequence_number)).toEqual(events.map((_, at) => at))
+    expect(events.every(({ name, data }) => data.type === name)).toBe(true)
+    expect(events.at(-1)?.data.response.output[0].content[0].text).toBe(' word word')
+  })
+
+  test('what is not supported is rejected, with the field that is wrong', async () => {
+    for (const [more, param, text] of [
+      [{ previous_response_id: 'resp_1' }, 'previous_response_id', 'send the earlier items in `input`'],
+      [{ background: true }, 'background', 'stream it'],
+      [{ tools: [{ type: 'web_search' }] }, 'tools', 'only "function" is supported'],
+      [{ input: [{ role: 'user', content: [{ type: 'input_image' }] }] }, 'input', 'only texts are supported'],
+      [{ text: { format: { type: 'json_object' } } }, 'text.format', "only the type 'text' works"],
+      [{ max_output_tokens: -1 }, 'max_output_tokens', 'greater than or equal to 0'],
+    ] as const) {
+      const { status, body } = await say('speak', 'a', more)
+      expect([status, body.error.param]).toEqual([400, param])
+      expect(body.error.message).toContain(text)
+    }
+  })
+})
+
 test('fields without a place are named, those with another type rejected', async () => {
   const answer = await chat('speak', 'a', { seed: 1, top_k: 2, max_tokens: 1, user: 'u', unknown: 1 })
   expect([answer.status, answer.headers.get('nereid-ignored')]).toEqual([200, 'seed, top_k'])
@@ -190,6 +255,8 @@ test('with --openai-errors=triton bodies and statuses are those of its front end
   ])
   expect((await say({ model: 'echo', messages: user('a'), store: true }))[0]).toBe(422)
   expect((await say({ model: 'echo', messages: [{}] }))[1][0].msg).toBe('Field required')
+  const response = await at('/v1/responses', { method: 'POST', body: JSON.stringify({ model: 'say', input: 'a' }) })
+  expect(((await response.json()) as Json).output[0].content[0].text).toBe('a')
   expect([(await at('/health/ready')).status, (await at('/v1/chat/completions')).status]).toEqual([200, 405])
   const closed = await at('/metrics')
   const message = "This API is restricted, expecting header 'X-Key' with valid value"

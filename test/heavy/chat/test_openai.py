@@ -131,6 +131,58 @@ def test_a_tool_is_called_whole_and_in_pieces(client, model):
     assert answer.message.tool_calls is None and answer.message.content and answer.finish_reason != "tool_calls"
 
 
+def test_a_response_is_made_whole_and_in_events_with_the_text_of_a_chat(client, model):
+    ask = {"model": model, "instructions": "Be short", "input": "Say hello", "temperature": 0, "max_output_tokens": 12, "extra_body": {"seed": 1}}
+    whole = client.responses.create(**ask)
+    type(whole).model_validate(whole.model_dump(warnings="error"), strict=True)
+    chat = client.chat.completions.create(model=model, messages=[{"role": "system", "content": "Be short"}, *HELLO], **exact())
+    assert whole.output_text == chat.choices[0].message.content
+    usage = chat.usage
+    assert (whole.usage.input_tokens, whole.usage.output_tokens, whole.usage.total_tokens) == (usage.prompt_tokens, 12, usage.total_tokens)
+    assert whole.status == ("incomplete" if chat.choices[0].finish_reason == "length" else "completed")
+    assert (whole.store, whole.instructions, whole.tool_choice, whole.tools) == (False, "Be short", "auto", [])
+
+    events = list(client.responses.create(**ask, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events[:4]] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"]
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text and len(deltas) == 12
+    last = events[-1]
+    assert last.type == f"response.{whole.status}"
+    assert (last.response.output_text, last.response.usage) == (whole.output_text, whole.usage)
+
+
+def test_a_response_calls_a_tool_whose_output_is_sent_back(client, model):
+    tool = {"type": "function", **TOOL["function"]}
+    ask = {"model": model, "input": WEATHER, "tools": [tool], "max_output_tokens": 128}
+    whole = client.responses.create(**ask)
+    (call,) = whole.output
+    assert (call.type, call.name, json.loads(call.arguments), whole.status) == ("function_call", "get_current_weather", ARGUMENTS, "completed")
+    # The accumulator of the package itself.
+    with client.responses.stream(**ask) as stream:
+        events = list(stream)
+        (same,) = stream.get_final_response().output
+    assert (same.name, same.arguments) == (call.name, call.arguments)
+    assert sum(event.type == "response.function_call_arguments.delta" for event in events) > 2, "the arguments come in pieces"
+
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "98"}
+    answer = client.responses.create(**{**ask, "input": [*WEATHER, *whole.output, result]})
+    assert [item.type for item in answer.output] == ["message"] and answer.output_text
+
+
+def test_a_response_without_what_is_stored_elsewhere(client, model):
+    for more in (
+        {"previous_response_id": "resp_1"},
+        {"background": True},
+        {"include": ["reasoning.encrypted_content"]},
+        {"tools": [{"type": "web_search"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://a/b.png", "detail": "auto"}]}]},
+    ):
+        with pytest.raises(openai.BadRequestError) as error:
+            client.responses.create(**{"model": model, "input": "a", **more})
+        assert error.value.param in more, more
+
+
 def test_forms_of_messages(client, model):
     parts = [{"type": "text", "text": "Say"}, {"type": "text", "text": "hello"}]
     for messages in (
