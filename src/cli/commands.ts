@@ -475,9 +475,7 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'completion',
     usage: '(bash | zsh | fish)',
-    meaning:
-      'Print a script that completes commands, options and their values in a shell; its comments name the file in ' +
-      'which the shell looks for it.',
+    meaning: 'Print a script that completes commands and options in a shell, and says where to put it.',
     words: () => ['bash', 'zsh', 'fish'],
     load: () => import('../tools/completion/index.js'),
   },

@@ -164,9 +164,9 @@ async function tritonSuite(checks, absent) {
         cwd,
         known,
         env: {
-          NEREID_CHAT_COMMAND: command.join(' '),
-          NEREID_CHAT_LIBRARY: join(OWN, 'lib'),
-          NEREID_CHAT_TOKENIZERS: TOKENIZERS,
+          NEREID_TEST_CHAT_COMMAND: command.join(' '),
+          NEREID_TEST_CHAT_LIBRARY: join(OWN, 'lib'),
+          NEREID_TEST_CHAT_TOKENIZERS: TOKENIZERS,
           TEST_TOKENIZER: 'chat',
           TEST_BACKEND: backend,
           TEST_TOOL_CALL_PARSER: parser,
@@ -362,7 +362,7 @@ async function run(checks) {
   const absent = []
   const models = repository()
   const measured = await served(models, python, async (url) => {
-    const env = { NEREID_CHAT_URL: url, NEREID_CHAT_REPOSITORY: models }
+    const env = { NEREID_TEST_CHAT_URL: url, NEREID_TEST_CHAT_REPOSITORY: models }
     for (const name of ['openai', 'frameworks'])
       await pytest(checks, python, name, [`test_${name}.py`], { cwd: OWN, env })
     await checks.step('packages of npm are there, and their tests run', () => node(checks, env))

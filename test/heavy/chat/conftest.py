@@ -10,8 +10,8 @@ import pytest
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(Path(find_spec("litellm").origin).parent / "litellm_core_utils" / "tokenizers"))
 
-URL = os.environ["NEREID_CHAT_URL"]
-REPOSITORY = Path(os.environ["NEREID_CHAT_REPOSITORY"])
+URL = os.environ["NEREID_TEST_CHAT_URL"]
+REPOSITORY = Path(os.environ["NEREID_TEST_CHAT_REPOSITORY"])
 #: A Python model with tensors of its own, one in TypeScript, and one of the backend `vllm`.
 MODELS = ["python_words", "typescript_words", "vllm_words"]
 TOOL = {

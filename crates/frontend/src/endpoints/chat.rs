@@ -17,7 +17,9 @@ pub static CHAT: TextEndpoint = TextEndpoint {
 pub static COMPLETIONS: TextEndpoint = TextEndpoint {
     facts: &Facts::text("completions", ErrorForm::OpenAi),
     answer: |exchange, body| {
-        Box::pin(chat_calls::answer(exchange, body, |body, as_triton| ChatRequest::read(body, On::Completions, as_triton)))
+        Box::pin(chat_calls::answer(exchange, body, |body, as_triton| {
+            ChatRequest::read(body, On::Completions, as_triton)
+        }))
     },
 };
 

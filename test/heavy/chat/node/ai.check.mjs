@@ -4,7 +4,7 @@ import { APICallError, generateText, stepCountIs, streamText, tool } from 'ai'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 
-const baseURL = `${process.env.NEREID_CHAT_URL}/v1`
+const baseURL = `${process.env.NEREID_TEST_CHAT_URL}/v1`
 const provider = createOpenAICompatible({ name: 'nereid', baseURL, includeUsage: true })
 const exact = { temperature: 0, seed: 1, maxOutputTokens: 12, maxRetries: 0 }
 

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import OpenAI from 'openai'
 import { describe, expect, test, vi } from 'vitest'
 
-const { NEREID_CHAT_URL: url, NEREID_CHAT_REPOSITORY: repository } = process.env
+const { NEREID_TEST_CHAT_URL: url, NEREID_TEST_CHAT_REPOSITORY: repository } = process.env
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'any', maxRetries: 0 })
 const hello = [{ role: 'user', content: 'Say hello' }]
 const exact = { temperature: 0, seed: 1, max_tokens: 12 }

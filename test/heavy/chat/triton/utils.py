@@ -11,10 +11,10 @@ import openai
 import requests
 
 #: How the server is started: the program and the flags that every test needs.
-COMMAND = shlex.split(os.environ["NEREID_CHAT_COMMAND"])
+COMMAND = shlex.split(os.environ["NEREID_TEST_CHAT_COMMAND"])
 START_SECONDS = 60
 #: Modules that stand in for Triton's are for the tests alone, and the server warns of variables that it does not know.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("NEREID_CHAT_")} | {"PYTHONPATH": os.environ["NEREID_CHAT_LIBRARY"]}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("NEREID_TEST_CHAT_")} | {"PYTHONPATH": os.environ["NEREID_TEST_CHAT_LIBRARY"]}
 #: Names of tokenizers on Hugging Face, which the tests use for their templates: folders of ours.
 TOKENIZERS = {"gpt2": "no_template", "meta-llama/Meta-Llama-3.1-8B-Instruct": "chat"}
 #: Flags of Triton's front end that this server does not need: it always has the ports of KServe, and takes the form of requests from a model's tensors.
@@ -28,7 +28,7 @@ def free_port():
 
 
 def tokenizer_of(name):
-    return str(Path(os.environ["NEREID_CHAT_TOKENIZERS"]) / TOKENIZERS.get(name, name))
+    return str(Path(os.environ["NEREID_TEST_CHAT_TOKENIZERS"]) / TOKENIZERS.get(name, name))
 
 
 def flags_of(words):
