@@ -475,7 +475,7 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'completion',
     usage: '(bash | zsh | fish)',
-    meaning: 'Print a script that completes commands and options in a shell, and says where to put it.',
+    meaning: 'Print a script that completes commands and options in a shell.',
     words: () => ['bash', 'zsh', 'fish'],
     load: () => import('../tools/completion/index.js'),
   },

@@ -85,7 +85,7 @@ impl ChatModel {
             if value(PARAMETER).is_some() {
                 return Err(Error::invalid(format!(
                     "the parameter '{PARAMETER}' of model '{}' must name an input for the prompt and an output for \
-                     the text, such as prompt=QUESTION text=ANSWER",
+                     the text, such as prompt=Q text=A",
                     signature.model
                 )));
             }
