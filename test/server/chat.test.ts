@@ -48,7 +48,7 @@ async function stream(path: string, body: object): Promise<Json[]> {
 }
 
 describe('templates', () => {
-  test('a conversation is rendered as the template of the model says', async () => {
+  test('P-222: a conversation is rendered as the template of the model says', async () => {
     const messages = [
       { role: 'developer', content: 'Be short' },
       {
@@ -81,7 +81,7 @@ describe('templates', () => {
     ])
   })
 
-  test('a model without a template, an exception of one, and a template of a client', async () => {
+  test('P-220: a completion needs no template, a chat does, and no client gives one', async () => {
     const none = await chat('bare', 'a')
     expect([none.status, none.body.error.message]).toEqual([500, expect.stringContaining('Cannot use chat template')])
     expect(none.body.error.message).toContain('--chat-template')
@@ -96,7 +96,7 @@ describe('templates', () => {
 })
 
 describe('streams', () => {
-  test('words come in chunks, with the role before and the reason after them', async () => {
+  test('P-221, P-223: words come in chunks, with the role before and the reason after', async () => {
     const options = { stream_options: { include_usage: true } }
     const chunks = await stream('/v1/chat/completions', { model: 'speak', messages: user('a'), ...options })
     const deltas = chunks.map(({ choices: [choice] }) => [choice.delta, choice.finish_reason])
@@ -137,7 +137,7 @@ describe('streams', () => {
   })
 })
 
-test('calls of tools have names, ids and arguments', async () => {
+test('P-224: calls of tools have names, ids and arguments', async () => {
   const call = '<tool_call>{"name": "f", "arguments": {"n": 12345678901234567890}}</tool_call>'
   const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }]
   const { body } = await chat('gpt-4o-mini', `Well.${call}`, { tools })
@@ -241,7 +241,7 @@ test('fields without a place are named, those with another type rejected', async
   expect(unfit.body.error.message).toMatch(/name one of bare, echo, say, slow, speak/)
 })
 
-test('with --openai-errors=triton bodies and statuses are those of its front end', async () => {
+test("P-218, P-219, P-228, P-229: --openai-errors=triton has Triton's bodies and statuses", async () => {
   const at = (path: string, init: RequestInit = {}): Promise<Response> =>
     fetch(`http://127.0.0.1:${openaiPort}${path}`, init)
   const say = async (body: object): Promise<[number, Json]> => {
