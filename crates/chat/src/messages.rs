@@ -36,7 +36,7 @@ fn message(at: usize, raw: &RawValue) -> Result<Value, FormError> {
     let wrong = |text: String| FormError::of("messages", format!("message {at}: {text}"));
     let members: BodyMembers<'_> = serde_json::from_str(raw.get()).map_err(|error| wrong(shown(&error)))?;
     let role: Option<String> = members.read("role").map_err(|e| wrong(format!("role: {}", e.text)))?;
-    let Some(role) = role else { return Err(FormError::of("messages", "Field required")) };
+    let Some(role) = role else { return Err(wrong("role: Field required".to_owned())) };
     if !ROLES.contains(&&*role) {
         return Err(wrong(format!("role is one of {}, got '{}'", ROLES.join(", "), cut(&role))));
     }
@@ -52,7 +52,7 @@ fn message(at: usize, raw: &RawValue) -> Result<Value, FormError> {
     }
     if members.given("content").is_none() {
         if role != "assistant" {
-            return Err(FormError::of("messages", "Field required"));
+            return Err(wrong("content: Field required".to_owned()));
         }
         made.push(("content".to_owned(), Value::from(())));
     }

@@ -117,11 +117,19 @@ impl Places {
         let declared = declared.map(|text| Declared::read(text, signature)).transpose()?.unwrap_or_default();
         let input = |name: &str| signature.inputs.iter().position(|input| *input.name == *name);
         let output = |name: &str| signature.outputs.iter().position(|output| *output.name == *name);
+        let holds_text = |holds: Holds, at: usize, is_input: bool| {
+            let datatype = match is_input {
+                true => signature.inputs.get(at).map(|input| input.datatype),
+                false => signature.outputs.get(at).map(|output| output.datatype),
+            };
+            !holds.is_text() || datatype == Some(DataType::Bytes)
+        };
         let mut found = Vec::new();
         for &(holds, _, is_input, names) in NAMES {
             let named = declared.0.iter().find(|(known, _)| known.is(holds)).map(|(_, at)| *at);
             let known = || names.iter().find_map(|name| if is_input { input(name) } else { output(name) });
-            found.extend(named.or_else(known).map(|at| (holds, at)));
+            let at = named.or_else(known).filter(|&at| holds_text(holds, at, is_input));
+            found.extend(at.map(|at| (holds, at)));
         }
         let has = |holds| found.iter().any(|(known, _)| *known == holds);
         if !(has(Holds::Text) && (has(Holds::Prompt) || has(Holds::Messages))) {
@@ -303,6 +311,11 @@ pub struct Said {
 }
 
 impl Holds {
+    /// Whether its tensor has to be BYTES.
+    fn is_text(self) -> bool {
+        matches!(self, Self::Prompt | Self::Messages | Self::Tools | Self::Text | Self::Reason | Self::Logprobs)
+    }
+
     fn is_input(self) -> bool {
         NAMES.iter().any(|&(holds, _, is_input, _)| holds == self && is_input)
     }

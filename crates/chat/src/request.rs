@@ -5,6 +5,7 @@ use crate::fields::{CHOICES_MAX, FIELDS, Field, FieldKind, On, Use};
 use crate::messages::messages;
 use crate::responses;
 use crate::template::Json as Value;
+use crate::tools::ToolParser;
 use protocol::text::FormError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -146,7 +147,7 @@ fn reject(field: &'static Field, value: &str) -> Result<(), FormError> {
         "function_call" => value == "\"none\"",
         _ => false,
     };
-    let text = || format!("{} is not supported: {}", field.name, field.meaning);
+    let text = || format!("this field is not supported: {}", field.meaning);
     if is_harmless { Ok(()) } else { Err(FormError::of(field.name, text())) }
 }
 
@@ -202,6 +203,15 @@ impl ChatRequest {
                 "tools",
                 format!("{} functions: at most {TOOLS_MAX} are supported", tools.len()),
             ));
+        }
+        let is_function = |tool: &Value| {
+            tool.get_attr("function").and_then(|function| function.get_attr("name")).is_ok_and(|n| n.as_str().is_some())
+        };
+        if let Some(at) = tools.iter().position(|tool| !is_function(tool)) {
+            let text = format!(
+                "tool {at} is not a function; expected {{\"type\": \"function\", \"function\": {{\"name\": \"…\"}}}}"
+            );
+            return Err(FormError::of("tools", text));
         }
         let model: Option<String> = members.read("model")?;
         if as_triton && model.is_none() {
@@ -273,7 +283,11 @@ impl ChatRequest {
             return fail(if is_chat { "logit bias is not currently supported" } else { "logit bias is not supported" });
         }
         if (late.has_logprobs || late.has_top_logprobs) && !has_logprobs {
-            return fail("logprobs are currently available only for the vLLM backend");
+            return fail(if as_triton {
+                "logprobs are currently available only for the vLLM backend"
+            } else {
+                "the model has no output 'logprobs', so it has no log probabilities"
+            });
         }
         if late.has_top_logprobs && !late.has_logprobs {
             return fail("`top_logprobs` can only be used when `logprobs` is True");
@@ -286,10 +300,10 @@ impl ChatRequest {
                 return fail("Named tool choice requires CreateChatCompletionRequest.tools to be provided");
             }
             ToolChoice::Auto if !has_parser && (as_triton || !self.functions.tools.is_empty()) => {
-                return fail("\"auto\" tool choice requires --tool-call-parser to be set");
+                return Err(no_parser("\"auto\" tool choice", as_triton));
             }
             ToolChoice::Absent if !has_parser && !self.functions.tools.is_empty() => {
-                return fail("having tools in the request requires --tool-call-parser to be set");
+                return Err(no_parser("having tools in the request", as_triton));
             }
             _ => {}
         }
@@ -317,6 +331,14 @@ impl ChatRequest {
     pub fn is_given(&self, name: &str) -> bool {
         self.settings.iter().any(|(field, _)| field.name == name)
     }
+}
+
+/// Tools came, and nothing reads calls in the text of the model.
+fn no_parser(what: &str, as_triton: bool) -> Error {
+    let names = ToolParser::ALL.map(ToolParser::name).join(", ");
+    let more = format!(" ({names}), or the parameter nereid.chat.tool_parser of the model");
+    let more = if as_triton { "" } else { &more };
+    Error::invalid(format!("{what} requires --tool-call-parser to be set{more}"))
 }
 
 #[derive(Deserialize)]

@@ -129,12 +129,13 @@ fn wrong_values_name_their_field() {
         ("stop", json!(5), "Input should be a valid string, or a list of strings, got 5"),
         ("stream", json!("yes"), "Input should be a valid boolean, got \"yes\""),
         ("messages", json!([]), "List should have at least 1 item after validation, not 0"),
-        ("messages", json!([{}]), "Field required"),
+        ("messages", json!([{}]), "message 0: role: Field required"),
         ("messages", json!([{ "role": "robot" }]), "message 0: role is one of system"),
         ("messages", json!([{ "role": "user", "content": [{ "type": "image_url" }] }]), "but got image_url"),
         ("tool_choice", json!("x"), "Input should be 'none', 'auto', 'required'"),
-        ("functions", json!([{}]), "functions is not supported: Use `tools`."),
-        ("chat_template", json!("x"), "chat_template is not supported"),
+        ("functions", json!([{}]), "this field is not supported: Use `tools`."),
+        ("chat_template", json!("x"), "this field is not supported"),
+        ("tools", json!([{ "type": "web" }]), "tool 0 is not a function"),
     ] {
         let before = body[name].take();
         body[name] = value.clone();

@@ -99,9 +99,11 @@ impl ChatModel {
         let about = model_json(open);
         let folder = folder(open, value(TOKENIZER_PARAMETER), options, about.as_ref())?;
         let templates = templates(open, value(TEMPLATE_PARAMETER), options, folder.as_deref());
-        if let Err(error) = &templates {
-            log::warn!("model '{}' cannot chat: {}", signature.model, error.message());
-        }
+        let cannot = |error: Error| {
+            // The operator's files, and not the request, are wrong.
+            Error::internal(format!("model '{}' cannot chat: {}", signature.model, error.message()))
+        };
+        let templates = templates.map_err(cannot).inspect_err(|error| log::warn!("{}", error.message()));
         let is_vllm = config.backend == "vllm";
         let loras = loras(open, is_vllm || places.has(Holds::Sampling), about.as_ref());
         Ok(Some(Self { places, is_vllm, parser, loras, templates, folder, tokenizer: OnceLock::new() }))
@@ -206,6 +208,7 @@ fn on_this_machine(name: &str) -> Option<PathBuf> {
 
 fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder: Option<&Path>) -> Result<Templates> {
     let text = |name| folder.map(|folder| read(&folder.join(name))).transpose().map(Option::flatten);
+    let is_named = named.is_some() || !options.template.as_os_str().is_empty();
     let config = text("tokenizer_config.json")?;
     let tokens = text("special_tokens_map.json")?;
     let named = match named {
@@ -225,7 +228,14 @@ fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder
     };
     let FolderTemplates { default, tool_use, tokens } =
         of_folder(config.as_deref(), named.as_deref(), tokens.as_deref())?;
-    let compiled = |source: Option<String>| source.map(|source| Template::compile(&source)).transpose();
+    let from = || match folder {
+        Some(folder) if !is_named => folder.display().to_string(),
+        _ => String::from("the named template"),
+    };
+    let compiled = |source: Option<String>| {
+        let compiled = source.map(|source| Template::compile(&source)).transpose();
+        compiled.map_err(|error| Error::invalid(format!("{}: {}", from(), error.message())))
+    };
     Ok(Templates { default: compiled(default)?, tool_use: compiled(tool_use)?, tokens })
 }
 
@@ -246,6 +256,10 @@ fn loras(open: &OpenSpec, is_vllm: bool, about: Option<&ModelJson>) -> Option<Ve
 
 /// Text of a file; `None` if there is no such file.
 fn read(path: &Path) -> Result<Option<String>> {
+    // To open a pipe waits for its writer.
+    if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+        return Err(Error::invalid(format!("{} is not a file", path.display())));
+    }
     match std::fs::File::open(path) {
         Ok(file) => read_open(path, file).map(Some),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

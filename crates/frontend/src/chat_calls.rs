@@ -36,6 +36,9 @@ use tensor::{Code, Error, Result};
 /// Bytes of chunks that are made before they are written.
 const BURST_BYTES_MAX: usize = 16 << 10;
 
+/// Models that the error of an unknown name lists.
+const UNKNOWN_NAMES_MAX: usize = 16;
+
 /// Names fields for which the model has no place.
 const IGNORED: &str = "nereid-ignored";
 
@@ -162,6 +165,10 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
         let is_of_triton = context.openai_errors_as_triton && kind == FailureKind::UnknownModel;
         let error = match name {
             Some(name) if is_of_triton => error.with_text(format!("Unknown model: {name}")),
+            Some(_) if kind == FailureKind::UnknownModel => {
+                let usable = usable_models(exchange, UNKNOWN_NAMES_MAX).join(", ");
+                error.with_text(format!("{}; models that chat: {usable}", error.message()))
+            }
             _ => error,
         };
         TextError::of(error, kind, Some("model"))
@@ -187,10 +194,8 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
 
 /// The only model that chats and that the caller may use.
 fn only_model(exchange: &HttpExchange<'_>) -> TextResult<engine::TextName> {
-    let all = exchange.context.engine.chat_models();
-    let usable = all.iter().map(|version| version.signature.model.as_str());
-    let usable: Vec<_> = usable.filter(|model| exchange.with.grant.covers(model)).collect();
-    match usable[..] {
+    let usable = usable_models(exchange, usize::MAX);
+    match &usable[..] {
         [model] => Ok(exchange.context.engine.text_name(model)),
         [] => {
             let error = Error::not_found("no model chats");
@@ -203,6 +208,13 @@ fn only_model(exchange: &HttpExchange<'_>) -> TextResult<engine::TextName> {
     }
 }
 
+/// Names of the models that chat and that the caller may use.
+fn usable_models(exchange: &HttpExchange<'_>, most: usize) -> Vec<String> {
+    let all = exchange.context.engine.chat_models();
+    let names = all.iter().map(|version| version.signature.model.as_str());
+    names.filter(|model| exchange.with.grant.covers(model)).take(most).map(str::to_owned).collect()
+}
+
 /// Calls that the request demands.
 fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>> {
     let choice = match &request.functions.choice {
@@ -211,7 +223,8 @@ fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>>
         _ => return Ok(None),
     };
     if !model.places.takes_schema() {
-        let text = "the model has no place for structured outputs, so no call can be forced; use \"auto\"";
+        let text = "the model has no input for structured outputs (sampling_parameters, or guided_decoding_guide), so no call \
+                    can be forced; use \"auto\"";
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
     }
     let tools: Vec<_> = request.functions.raw.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
@@ -241,7 +254,8 @@ fn schema(request: &ChatRequest, model: &ChatModel, forced: Option<&Forced>) -> 
         _ => return Err(wrong("type is 'text', 'json_object' or 'json_schema'".to_owned())),
     };
     if !model.places.takes_schema() {
-        return Err(wrong("the model has no place for structured outputs: only the type 'text' works".to_owned()));
+        return Err(wrong("the model has no input for structured outputs (sampling_parameters, or guided_decoding_guide): only the type \
+                          'text' works".to_owned()));
     }
     Ok(Some(schema.to_string()))
 }
@@ -269,7 +283,8 @@ async fn prompts(
     let (request, version) = (request.clone(), version.clone());
     let work = move |_: &offload::CancelFlag<'_>| -> Result<Made> {
         let Some(model) = version.chat() else { return Ok(Made::default()) };
-        let prompts = if renders { vec![render(model, &request)?] } else { request.prompts.clone() };
+        let prompts =
+            if renders { vec![render(&version.signature.model, model, &request)?] } else { request.prompts.clone() };
         let tokens = if counts { count(model, &prompts, !renders) } else { Vec::new() };
         Ok(Made { prompts, tokens })
     };
@@ -290,14 +305,14 @@ fn count(model: &ChatModel, texts: &[String], has_special: bool) -> Vec<u64> {
     all.collect::<Result<_>>().unwrap_or_default()
 }
 
-fn render(model: &ChatModel, request: &ChatRequest) -> Result<String> {
+fn render(name: &str, model: &ChatModel, request: &ChatRequest) -> Result<String> {
     let templates = model.templates()?;
     let Some(template) = templates.of(!request.functions.tools.is_empty()) else {
-        return Err(Error::internal(
+        return Err(Error::internal(format!(
             "Cannot use chat template functions because tokenizer.chat_template is not set and no template argument \
-             was passed: start the server with --chat-template=FILE, or with --tokenizer=FOLDER whose \
-             tokenizer_config.json has a template",
-        ));
+             was passed: model '{name}' has no chat template. Put chat_template.jinja, or a tokenizer_config.json with \
+             a template, into the directory of its version, or name one by --chat-template or --tokenizer"
+        )));
     };
     let mut variables = templates.tokens.clone();
     for (name, value) in &request.variables {

@@ -20,6 +20,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::Error;
 
+/// The end of the text for a member that is not there.
+const MISSING: &str = "Field required";
+
 /// Paths that clients of OpenAI's API ask for.
 pub const PREFIX: &[u8] = b"/v1/";
 
@@ -164,6 +167,8 @@ fn as_triton_does(status: u16, failure: RequestFailure, message: &str) -> (u16, 
         FailureKind::Form | FailureKind::Empty => {
             let place: &[&str] = &["body", field.unwrap_or_default()];
             let place = place.get(..if field.is_some() { 2 } else { 1 }).unwrap_or_default();
+            // The rest names the place, which Triton has in a list.
+            let message = if message.ends_with(MISSING) { MISSING } else { message };
             let detail = [serde_json::json!({ "type": "value_error", "loc": place, "msg": message })];
             return (422, serde_json::json!({ "detail": detail }).to_string());
         }

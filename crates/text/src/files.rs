@@ -16,6 +16,10 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 pub(crate) fn read(folder: &Path, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let path = folder.join(name);
     let failed = |error: std::io::Error| Error::environment(format!("cannot read {}: {error}", path.display()));
+    // To open a pipe waits for its writer.
+    if std::fs::metadata(&path).is_ok_and(|about| !about.is_file()) {
+        return Err(Error::invalid(format!("{} is not a file", path.display())));
+    }
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),

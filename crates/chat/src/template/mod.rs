@@ -237,9 +237,11 @@ fn describe(error: &minijinja::Error, steps_max: u64) -> Error {
     }
     let line = innermost.line().or(error.line()).map(|line| format!(", line {line}")).unwrap_or_default();
     let what = match innermost.kind() {
-        ErrorKind::OutOfFuel => format!("the template takes more than {steps_max} steps; shorten the conversation"),
+        ErrorKind::OutOfFuel => format!(
+            "the template takes more than {steps_max} steps: the conversation is too long, or the template does not end"
+        ),
         ErrorKind::WriteFailure => {
-            format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes; shorten the conversation")
+            format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes: shorten the conversation")
         }
         kind => match innermost.detail() {
             Some(detail) => detail.to_owned(),

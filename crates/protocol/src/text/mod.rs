@@ -277,7 +277,10 @@ pub fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, FormError> {
         let text = error.to_string();
         // The place helps where the body is no JSON. A value of a wrong type is found by its text.
         let place = format!(" at line {} column {}", error.line(), error.column());
-        let text = if error.is_data() { text.strip_suffix(&place).unwrap_or(&text).to_owned() } else { text };
+        let text = match error.is_data() {
+            true => text.strip_suffix(&place).unwrap_or(&text).to_owned(),
+            false => format!("the body is not JSON: {text}"),
+        };
         FormError { field: None, text: text.into(), is_empty: false }
     })
 }
