@@ -214,7 +214,7 @@ describe.skipIf(missing() !== null)(`the model in a server${missing() ? `: not r
   })
 
   test.each([
-    [{ max_tokens: 0 }, 'max_tokens has to be at least 1, got 0'],
+    [{ max_tokens: -1 }, 'max_tokens has to be at least 0, got -1'],
     [{ top_p: 1.5 }, 'top_p has to be above 0 and at most 1, got 1.5'],
     [{ presence_penalty: -3 }, 'presence_penalty has to be from -2 to 2, got -3'],
     [{ stop: [''] }, 'stop has an empty text: every answer would be empty'],

@@ -56,7 +56,8 @@ async function answer({ model, context }: Engine, { prompt, settings, stream, se
       repeatPenalty: { ...penalties, punishTokens: () => made, maxPunishTokens: context.contextSize },
       yieldEogToken: true,
     })
-    for await (const token of tokens) {
+    // The engine evaluates the prompt when it is asked for the first token.
+    for await (const token of most > 0 ? tokens : []) {
       if (sender.cancelled) return void (await sender.end())
       made.push(token)
       hasEnded = model.isEogToken(token)

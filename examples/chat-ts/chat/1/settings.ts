@@ -54,10 +54,13 @@ export function settingsOf(request: InferenceRequest<typeof INPUTS>): Settings {
   if (stop.includes('')) throw new TritonError('INVALID_ARG', 'stop has an empty text: every answer would be empty')
   return {
     stream: request.input('stream')?.data[0] === 1,
-    maxTokens: number('max_tokens', Infinity, 'at least 1', (value) => value >= 1),
+    maxTokens: number('max_tokens', Infinity, 'at least 0', (value) => value >= 0),
     temperature: number('temperature', 1, 'from 0 to 100', (value) => value >= 0 && value <= 100),
     topP: number('top_p', 1, 'above 0 and at most 1', (value) => value > 0 && value <= 1),
-    topK: number('top_k', 0, '0, which is no limit, or more', (value) => value >= 0),
+    topK: Math.max(
+      0,
+      number('top_k', 0, 'at least -1; 0 and -1 are no limit', (value) => value >= -1),
+    ),
     seed: request.input('seed')?.data[0] ?? null,
     stop,
     frequencyPenalty: penalty('frequency_penalty'),
