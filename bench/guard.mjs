@@ -20,6 +20,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { buildEnvironment } from '../scripts/lib/module.mjs'
 import { ask } from '../scripts/lib/run.mjs'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
@@ -93,6 +94,7 @@ function build(profile) {
   execFileSync('cargo', ['build', `--profile=${profile}`, '-q', '-p', 'nereid-node', '-p', 'nereid-bench'], {
     cwd: ROOT,
     stdio: 'inherit',
+    env: buildEnvironment(ROOT),
   })
   return join(ROOT, 'target', profile, 'nereid-bench')
 }

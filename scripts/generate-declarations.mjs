@@ -7,10 +7,9 @@
  * `napi build` would do the same, but it passes the target to Cargo, which then compiles all crates again in a
  * directory of that target.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readdirSync, writeFileSync } from 'node:fs'
 import { generateTypeDef } from '@napi-rs/cli'
+import { buildEnvironment, declarationsOf, packages } from './lib/module.mjs'
 import { capture } from './lib/run.mjs'
 import { ROOT } from './setup.mjs'
 
@@ -23,18 +22,21 @@ import type { ${NAMES} } from '../names.js'
 `
 
 const [file] = process.argv.slice(2)
-const typeDefDir = mkdtempSync(join(tmpdir(), 'nereid-declarations-'))
-process.on('exit', () => rmSync(typeDefDir, { recursive: true, force: true }))
-
-// A new value of the variable makes Cargo compile this one crate again.
-const env = { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir }
+const typeDefDir = declarationsOf(ROOT)
+const env = buildEnvironment(ROOT)
 const cargo = async (...args) => {
   const { code, text, errors } = await capture('cargo', args, { cwd: ROOT, quiet: true, env })
   if (code === 0) return text
   process.stderr.write(errors)
   process.exit(code)
 }
-await cargo('build', '--locked', '--profile=quick', '--package=nereid-node')
+// The build of `npm start` has written them; without them, the crate is compiled again.
+const build = ['--locked', '--profile=quick', ...packages()]
+await cargo('build', ...build)
+if (readdirSync(typeDefDir).length === 0) {
+  await cargo('clean', '--profile=quick', '--package=nereid-node')
+  await cargo('build', ...build)
+}
 const options = await cargo(
   'run',
   '--locked',

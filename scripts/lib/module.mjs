@@ -17,7 +17,19 @@ export const builtIn = (directory) => [
   ...companionFiles(process.platform).map((name) => join(directory, name)),
 ]
 
-const packages = () =>
+/**
+ * Where napi-derive writes the declarations of the module while Cargo compiles it. Every build of crates/node with the
+ * profile `quick` names the same folder: another value of the variable makes Cargo compile the crate again.
+ */
+export const declarationsOf = (root) => join(root, 'target', 'declarations')
+
+/** The environment of builds of crates/node. */
+export function buildEnvironment(root) {
+  mkdirSync(declarationsOf(root), { recursive: true })
+  return { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: declarationsOf(root) }
+}
+
+export const packages = () =>
   ['nereid-node', ...companions(process.platform).map((one) => one.package)].map((name) => `--package=${name}`)
 
 /** The module can also be built on platforms without a package. */
@@ -64,7 +76,7 @@ export async function buildModule(root, profile, onProgress) {
     }
   }
   const args = ['build', `--profile=${profile}`, ...packages(), '--message-format=json-render-diagnostics']
-  const { code, errors } = await capture('cargo', args, { cwd: root, quiet: true, onLine })
+  const { code, errors } = await capture('cargo', args, { cwd: root, quiet: true, onLine, env: buildEnvironment(root) })
   const names = builtIn('').map((path) => basename(path))
   const missing = names.filter((name) => !files.has(name))
   if (code !== 0 || missing.length > 0) {

@@ -142,7 +142,7 @@ function tableOf(rows) {
 export async function why({ nightly = false, only = null, truth = false } = {}) {
   process.once('exit', killAll)
   const profile = ['build', '--profile=quick', '-q', '--locked', '-p', 'nereid-node', '-p', 'nereid-bench']
-  execFileSync('cargo', profile, { cwd: ROOT, stdio: 'inherit' })
+  execFileSync('cargo', profile, { cwd: ROOT, stdio: 'inherit', env: buildEnvironment(ROOT) })
   const work = mkdtempSync(join(tmpdir(), 'nereid-why-load-'))
   const generator = new Generator(join(ROOT, 'target/quick/nereid-bench'), work)
   const options = { ...(nightly ? NIGHTLY : USUAL), nightly, truth }
