@@ -19,6 +19,7 @@ import { end, endAll, killAll } from '../../bench/lib/process.mjs'
 import { median } from '../../bench/lib/stats.mjs'
 import { startNereid } from '../../bench/subjects/nereid.mjs'
 import { writeModel } from '../../scripts/models/repository.mjs'
+import { buildEnvironment } from '../../scripts/lib/module.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { FAULTS, HEALTHY } from './faults.mjs'
 
