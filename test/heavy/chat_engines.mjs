@@ -146,11 +146,36 @@ async function measure(to) {
   return rows.join(', ')
 }
 
+/** A chat over OpenAI's API: the answer is that to the prompt which the template of the weights makes. */
+async function chat(port, to) {
+  const messages = [
+    { role: 'system', content: 'Be short.' },
+    { role: 'user', content: 'What is the capital of France?' },
+  ]
+  const prompt = `<|im_start|>system\nBe short.<|im_end|>\n${PROMPTS[0]}`
+  const ask = async (more) => {
+    const body = JSON.stringify({ model: 'chat', messages, temperature: 0, ...more })
+    const headers = { 'Content-Type': 'application/json' }
+    const response = await fetch(`http://127.0.0.1:${port}/v1/chat/completions`, { method: 'POST', headers, body })
+    return { status: response.status, body: await response.json() }
+  }
+  const expected = await to.whole(prompt, 30)
+  const { choices, usage } = (await ask({ max_tokens: 30 })).body
+  const [found, wanted] = [choices[0].message.content, expected.text_output]
+  must(found === wanted, JSON.stringify([found, wanted]))
+  must(usage.prompt_tokens === expected.num_input_tokens, `prompt_tokens is ${usage.prompt_tokens}`)
+  const none = await ask({ max_tokens: 0 })
+  must(none.body.choices[0].finish_reason === 'length' && none.body.usage.completion_tokens === 0, JSON.stringify(none))
+  const json = await ask({ response_format: { type: 'json_object' } })
+  must(json.status === 400 && /structured.outputs/.test(json.body.error.message), JSON.stringify(json))
+}
+
 async function served(checks, example, root, expected, { settings, places, isSteady }) {
   const server = await startNereid(ROOT, { repository: root })
   try {
     const to = client(server.http, settings)
     await checks.step(`${example}: greedy answers`, () => compare(to, expected, isSteady))
+    await checks.step(`${example}: chat`, () => chat(server.http, to))
     const ms = await checks.step(`${example}: cancel`, () => cancel(to, places))
     const rows = await checks.step(`${example}: speed`, () => measure(to))
     return `${example}: ${rows}, ${ms?.toFixed(0)} ms from a cancel to the next answer`
@@ -197,6 +222,10 @@ async function run(checks) {
   )
   const packages = await engine()
   const root = repository('chat-llama-cpp', [weights], join(packages, 'node_modules'))
+  await checks.step('chat-llama-cpp: the template of the file', async () => {
+    const { code, text: output } = await capture('node', [join(root, 'chat/1/template.mjs')], { quiet: true })
+    must(code === 0, output.trim())
+  })
   await checks.step('chat-llama-cpp: the compiler accepts it', async () => {
     const kind = ['--module', 'nodenext', '--types', 'node', '--ignoreConfig', '--allowImportingTsExtensions']
     const strict = ['--strict', '--noUncheckedIndexedAccess', '--skipLibCheck', '--noEmit']

@@ -98,6 +98,13 @@ describe('the sampler', () => {
 })
 
 describe('pieces of text', () => {
+  test('both examples make them alike', () => {
+    const [ours, theirs] = ['chat-ts', 'chat-llama-cpp'].map((example) =>
+      readFileSync(join(ROOT, 'examples', example, 'chat/1/text.ts'), 'utf8'),
+    )
+    expect(theirs).toBe(ours)
+  })
+
   test('a character in several tokens is one piece', () => {
     // Each token is a byte.
     const pieces = new Pieces({ decode: (ids) => Buffer.from(ids).toString() })
@@ -178,6 +185,8 @@ describe.skipIf(missing() !== null)(`the model in a server${missing() ? `: not r
     const short = await generate(greedy(LONG.prompt, { max_tokens: 3 }))
     expect(short).toMatchObject({ finish_reason: 'length', num_output_tokens: 3 })
     expect(LONG.text.startsWith((short.text_output ?? 'none').replace(/\ufffd+$/, ''))).toBe(true)
+    const none = await generate(greedy(LONG.prompt, { max_tokens: 0 }))
+    expect(none).toMatchObject({ text_output: '', finish_reason: 'length', num_output_tokens: 0 })
     const stop = LONG.text.slice(20, 23)
     const stopped = await generate(greedy(LONG.prompt, { stop: ['never', stop] }))
     expect(stopped).toMatchObject({ finish_reason: 'stop', text_output: LONG.text.slice(0, LONG.text.indexOf(stop)) })
