@@ -241,7 +241,7 @@ test('fields without a place are named, those with another type rejected', async
   expect(unfit.body.error.message).toMatch(/name one of bare, echo, say, slow, speak/)
 })
 
-test("P-218, P-219, P-228, P-229: --openai-errors=triton has Triton's bodies and statuses", async () => {
+test("P-218, P-219, P-228, P-229: --openai-errors=triton has Triton's bodies", async () => {
   const at = (path: string, init: RequestInit = {}): Promise<Response> =>
     fetch(`http://127.0.0.1:${openaiPort}${path}`, init)
   const say = async (body: object): Promise<[number, Json]> => {
