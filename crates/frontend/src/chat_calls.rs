@@ -223,8 +223,8 @@ fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>>
         _ => return Ok(None),
     };
     if !model.places.takes_schema() {
-        let text = "the model has no input for structured outputs (sampling_parameters, or guided_decoding_guide), so no call \
-                    can be forced; use \"auto\"";
+        let text = "the model has no input for structured outputs (sampling_parameters, or \
+                    guided_decoding_guide), so no call can be forced; use \"auto\"";
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
     }
     let tools: Vec<_> = request.functions.raw.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
@@ -254,8 +254,11 @@ fn schema(request: &ChatRequest, model: &ChatModel, forced: Option<&Forced>) -> 
         _ => return Err(wrong("type is 'text', 'json_object' or 'json_schema'".to_owned())),
     };
     if !model.places.takes_schema() {
-        return Err(wrong("the model has no input for structured outputs (sampling_parameters, or guided_decoding_guide): only the type \
-                          'text' works".to_owned()));
+        return Err(wrong(
+            "the model has no input for structured outputs (sampling_parameters, or guided_decoding_guide): only \
+             the type 'text' works"
+                .to_owned(),
+        ));
     }
     Ok(Some(schema.to_string()))
 }
