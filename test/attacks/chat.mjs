@@ -38,6 +38,22 @@ async function refused(t, bodies, path = PATH) {
   return `${bodies.length} bodies, health within ${Math.round(worstMs)} ms, ${Math.round(t.rssMiB() - before)} MiB`
 }
 
+/** 128 choices of a model that speaks once a minute, and another client's chat beside them. */
+async function many(t, bodies) {
+  const before = t.rssMiB()
+  const { worstMs } = await t.health(async () => {
+    const signal = AbortSignal.timeout(3000)
+    const leave = (text) => fetch(`${t.url}/v1/completions`, { method: 'POST', body: text, signal }).catch(() => {})
+    await Promise.all(bodies.map(leave))
+  })
+  const good = await t.post(PATH, body(user('"a"')))
+  t.check(good.status === 200, `a chat after them: ${good.status} ${good.text.slice(0, 200)}`)
+  t.check(worstMs < 2000, `health took ${Math.round(worstMs)} ms`)
+  const grown = t.rssMiB() - before
+  t.check(grown < 128, `${Math.round(grown)} MiB more`)
+  return `${Math.round(grown)} MiB more, health within ${Math.round(worstMs)} ms`
+}
+
 export const rows = [
   {
     attack: '100,000 messages, parts, functions and texts of `stop`, and 10,000 nested lists, in a chat',
@@ -52,7 +68,7 @@ export const rows = [
         ['functions', body(user('"a"'), `,"tools":${list(1e5, '{}')}`), 400],
         ['stops', body(user('"a"'), `,"stop":${list(1e5, '"a"')}`), 400],
         ['lists', body(user('['.repeat(10_000) + ']'.repeat(10_000))), 400],
-        ['members', body(user('"a"'), `,"logit_bias":{${'"a":1,'.repeat(1e5)}"a":1}`), 200],
+        ['members', body(user('"a"'), `,"logit_bias":{${'"a":1,'.repeat(3e4)}"a":1}`), 200],
       ]),
   },
   {
@@ -105,6 +121,44 @@ export const rows = [
       const all = await until(async () => (await cancelled()) >= 600, { seconds: 10 })
       t.check(all, `${await cancelled()} of 600 requests were cancelled`)
       return `600 requests cancelled`
+    },
+  },
+  {
+    attack: 'a prompt of 4 MB for 128 choices, and 40 clients with 60 kB for 128 choices each, with 256 MiB of memory',
+    limit: 'Choices of a prompt share its tensors, which are charged to `--memory-limit`.',
+    server: server('models that chat, in 256 MiB', { models: writeModels, flags: ['--memory-limit=256m'] }),
+    run: (t) => {
+      const asked = (bytes) => JSON.stringify({ model: 'slow', prompt: 'a'.repeat(bytes), n: 128 })
+      return many(t, [asked(4e6), ...Array.from({ length: 40 }, () => asked(60_000))])
+    },
+  },
+  {
+    attack: '64 texts of `stop` with 20,000 bytes each, and 1,024 bytes of them for 20,000 words of a model',
+    limit: 'Texts of `stop` have at most `STOP_BYTES_MAX` bytes together (`chat::request`).',
+    server: chats,
+    async run(t) {
+      const stops = (count, bytes) => Array.from({ length: count }, (_, n) => `${' word'.repeat(bytes / 5)}${n}`)
+      const asked = (stop, more) => body(user('"a"'), `,"stop":${JSON.stringify(stop)}${more}`).replace('echo', 'speak')
+      const long = await t.post(PATH, asked(stops(64, 20_000), ''))
+      t.check(long.status === 400 && /at most 1024/.test(long.text), `${long.status} ${long.text.slice(0, 200)}`)
+      const most = asked(stops(4, 250), ',"max_tokens":1000,"n":20,"stream":true')
+      const { result, ms } = await t.hold(() => t.post(PATH, most))
+      t.check(result.status === 200, `${result.status} ${result.text.slice(0, 200)}`)
+      t.check(ms <= 100, `a reactor was held for ${ms} ms`)
+      return `held for ${ms} ms at most`
+    },
+  },
+  {
+    attack: '3,000,000 empty objects in variables of the template, in a message, and in a form of the text',
+    limit: 'A body has at most `VALUES_MAX` values (`chat::body`), which are charged before they are read.',
+    server: chats,
+    run: (t) => {
+      const empty = list(3e6, '{}')
+      return refused(t, [
+        ['variables', body(user('"a"'), `,"chat_template_kwargs":{"x":${empty}}`), 400],
+        ['a message', body(`[{"role":"user","content":"a","x":${empty}}]`), 400],
+        ['a form', body(user('"a"'), `,"response_format":{"type":"json_object","x":${empty}}`), 400],
+      ])
     },
   },
 ]

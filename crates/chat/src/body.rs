@@ -8,6 +8,43 @@ use std::borrow::Cow;
 use std::fmt;
 use tensor::Result;
 
+/// Most values of a body, whose lists and objects take a hundred bytes for each when they are read.
+pub const VALUES_MAX: usize = 65_536;
+
+/// Number of values of JSON, at most one too many: its commas, braces and brackets outside of texts.
+pub fn values_in(json: &[u8]) -> usize {
+    let (mut count, mut rest) = (1, json);
+    loop {
+        let text = memchr::memchr(b'"', rest).unwrap_or(rest.len());
+        let (outside, more) = rest.split_at(text);
+        count += outside.iter().filter(|byte| matches!(byte, b',' | b'{' | b'[')).count();
+        let Some(mut inside) = more.get(1..) else { return count };
+        // The text ends at a quotation mark that no backslash hides.
+        loop {
+            match memchr::memchr2(b'"', b'\\', inside) {
+                Some(at) if inside.get(at) == Some(&b'"') => {
+                    rest = inside.get(at + 1..).unwrap_or_default();
+                    break;
+                }
+                Some(at) => inside = inside.get(at + 2..).unwrap_or_default(),
+                None => return count,
+            }
+        }
+    }
+}
+
+/// Checks the number of values.
+///
+/// # Errors
+/// INVALID_ARG, as a [`FormError`], above [`VALUES_MAX`].
+pub fn check_values(count: usize) -> Result<(), FormError> {
+    if count <= VALUES_MAX {
+        return Ok(());
+    }
+    let text = format!("the body has {count} values: at most {VALUES_MAX} are supported");
+    Err(FormError { field: None, text: text.into(), is_empty: false })
+}
+
 /// Members of an object, each as JSON.
 #[derive(Default)]
 pub(crate) struct BodyMembers<'b>(pub(crate) Vec<(Cow<'b, str>, &'b RawValue)>);
@@ -77,5 +114,20 @@ pub(crate) fn cut(value: &str) -> Cow<'_, str> {
     match value.char_indices().nth(40) {
         Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()).into(),
         None => value.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        let check = |json: &str, expected| assert_eq!(values_in(json.as_bytes()), expected, "{json}");
+        check("1", 1);
+        check("[1,2,3]", 4);
+        check(r#"{"a,[{": "b,\\", "c": [], "d\"e,": {}}"#, 6);
+        check(r#"["unclosed, "#, 2);
+        check("", 1);
     }
 }

@@ -81,7 +81,8 @@ pub fn chat_forms(data: &[u8]) -> bool {
         forced: None,
         call_bytes_max: usize::MAX,
         fresh: || "0123456789abcdef".to_owned(),
-        stop: request.stop.clone(),
+        stop: request.stop.clone().into(),
+        counts: true,
         max_tokens: None,
     };
     let reason = (model & 4 == 4).then(|| Bytes::from_static(b"length"));

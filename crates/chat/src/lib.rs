@@ -1,7 +1,7 @@
 //! Chat and completions: forms of requests and responses, templates, calls of tools, and how a model takes and gives
 //! them. Pure: no threads, no I/O.
 
-mod body;
+pub mod body;
 pub mod fields;
 pub mod fuzz;
 mod logprobs;

@@ -14,6 +14,12 @@ use tensor::{Error, Result};
 /// Most texts in `stop`.
 pub const STOPS_MAX: usize = 64;
 
+/// Bytes of all texts in `stop` together.
+pub const STOP_BYTES_MAX: usize = 1024;
+
+/// Bytes of a JSON schema: of `response_format`, or of the functions of a forced call.
+pub const SCHEMA_BYTES_MAX: usize = 256 << 10;
+
 /// Most functions in `tools`.
 pub const TOOLS_MAX: usize = 1024;
 
@@ -178,6 +184,12 @@ impl ChatRequest {
             if let Some((name, _)) = unknown {
                 let text = format!("Extra inputs are not permitted: '{}'", cut(name));
                 return Err(FormError { field: None, text: text.into(), is_empty: false });
+            }
+        }
+        for field in ["response_format", "structured_outputs"] {
+            let bytes = members.get(field).map_or(0, |value| value.get().len());
+            if bytes > SCHEMA_BYTES_MAX {
+                return Err(FormError::of(field, format!("{bytes} bytes: at most {SCHEMA_BYTES_MAX} are supported")));
             }
         }
         let options: Option<StreamOptions> = members.read("stream_options")?;
@@ -374,6 +386,10 @@ fn stop(members: &BodyMembers<'_>) -> Result<Vec<String>, FormError> {
     };
     if all.len() > STOPS_MAX {
         return Err(FormError::of("stop", format!("{} texts: at most {STOPS_MAX} are supported", all.len())));
+    }
+    let bytes: usize = all.iter().map(String::len).sum();
+    if bytes > STOP_BYTES_MAX {
+        return Err(FormError::of("stop", format!("{bytes} bytes: at most {STOP_BYTES_MAX} are supported")));
     }
     Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
 }

@@ -11,10 +11,14 @@ use crate::wire::{self, delta, printed};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
 use tensor::{Error, Result, allowance};
 
 /// Longest text of a choice that is answered in one piece, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// Longest text of a choice whose stream repeats it, or counts its tokens, at the end, in bytes.
+pub const KEPT_BYTES_MAX: usize = 2 << 20;
 
 /// The end of every stream.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -58,7 +62,9 @@ pub struct Facts {
     /// Makes an id of at least nine letters and digits, different each time.
     pub fresh: fn() -> String,
     /// Texts that end a choice and that the server looks for.
-    pub stop: Vec<String>,
+    pub stop: Arc<[String]>,
+    /// Whether the tokens of the texts are counted when they are over.
+    pub counts: bool,
     /// Most tokens, for models that do not say why they ended.
     pub max_tokens: Option<i64>,
 }
@@ -106,6 +112,8 @@ struct ChoiceState {
     text: String,
     calls: Vec<ToolCall>,
     ids: Vec<String>,
+    /// Bytes of the text and the calls that are kept.
+    kept: usize,
     logprobs: Vec<logprobs::TokenStep>,
     /// Characters said, for the offsets of log probabilities.
     offset: usize,
@@ -158,6 +166,7 @@ impl Speech {
             text: String::new(),
             calls: Vec::new(),
             ids: Vec::new(),
+            kept: 0,
             logprobs: Vec::new(),
             offset: 0,
             tokens: None,
@@ -200,6 +209,11 @@ impl Speech {
     /// Number of choices.
     pub fn len(&self) -> usize {
         self.choices.len()
+    }
+
+    /// Bytes of texts and calls that are kept, of all choices.
+    pub fn kept_bytes(&self) -> usize {
+        self.choices.iter().map(|choice| choice.kept).sum()
     }
 
     /// Whether there are no choices.
@@ -299,7 +313,12 @@ impl Speech {
             TextPiece::Content(text) => !text.is_empty(),
             TextPiece::Begin(call, _) | TextPiece::Arguments(call, _) => has_parallel_calls || *call == 0,
         });
-        choice.keep(&pieces, &self.facts)?;
+        let most = match (self.streams, self.responses.is_some() || self.facts.counts) {
+            (false, _) => Some(TEXT_BYTES_MAX),
+            (true, true) => Some(KEPT_BYTES_MAX),
+            (true, false) => None,
+        };
+        choice.keep(&pieces, &self.facts, most)?;
         let offset = choice.offset;
         choice.offset += steps.iter().map(|step| step.text().chars().count()).sum::<usize>();
         if is_last {
@@ -325,18 +344,18 @@ impl Speech {
             return Ok(());
         }
         let reason = choice.reason.filter(|_| is_last);
-        let ids = choice.ids.clone();
+        let delta_of = |piece: &TextPiece| (delta(piece, &choice.ids), matches!(piece, TextPiece::Content(_)));
+        let deltas: Vec<_> = pieces.iter().filter(|_| is_chat).map(delta_of).collect();
         if is_chat {
             if is_first {
                 self.chunk(at, "{\"role\":\"assistant\",\"content\":\"\"}", None, None, out);
             }
             let mut logprobs = (!steps.is_empty()).then(|| logprobs::Chat::of(&steps)).map(|all| printed(&all));
-            let count = pieces.len();
+            let count = deltas.len();
             let mut is_said = false;
-            for (place, piece) in pieces.into_iter().enumerate() {
-                let delta = delta(&piece, &ids);
+            for (place, (delta, is_text)) in deltas.into_iter().enumerate() {
                 // The reason comes with the last text, where there is one.
-                let is_end = place + 1 == count && matches!(piece, TextPiece::Content(_));
+                let is_end = place + 1 == count && is_text;
                 let reason = reason.filter(|_| is_end);
                 is_said |= reason.is_some();
                 self.chunk(at, &delta, reason, logprobs.take().as_deref(), out);
@@ -526,23 +545,31 @@ impl ChoiceState {
         Spoken { text: &self.text, calls: &self.calls, ids: &self.ids }
     }
 
-    fn keep(&mut self, pieces: &[TextPiece], facts: &Facts) -> Result<()> {
+    /// Keeps the text and its calls, at most so many bytes; without a number, only that there are calls.
+    fn keep(&mut self, pieces: &[TextPiece], facts: &Facts, most: Option<usize>) -> Result<()> {
         for piece in pieces {
             match piece {
-                TextPiece::Content(text) => self.text += text,
                 TextPiece::Begin(_, name) => {
                     self.ids.push(facts.call_id());
                     self.calls.push(ToolCall { name: name.clone(), arguments: String::new() });
+                    self.kept += name.len();
+                }
+                TextPiece::Content(_) | TextPiece::Arguments(..) if most.is_none() => {}
+                TextPiece::Content(text) => {
+                    self.text += text;
+                    self.kept += text.len();
                 }
                 TextPiece::Arguments(_, more) => {
                     if let Some(call) = self.calls.last_mut() {
                         call.arguments += more;
+                        self.kept += more.len();
                     }
                 }
             }
         }
-        if self.text.len() > TEXT_BYTES_MAX {
-            let text = format!("the text of a choice has more than {TEXT_BYTES_MAX} bytes: stream it");
+        let most = most.unwrap_or(usize::MAX);
+        if self.kept > most {
+            let text = format!("the text of a choice has more than {most} bytes; a stream of a chat has no such limit");
             return Err(Error::exhausted(text).retry(false));
         }
         Ok(())

@@ -1,9 +1,12 @@
 //! Texts that end a choice, for models that do not look for them.
 
-/// Search of a text that arrives in pieces.
+use std::sync::Arc;
+
+/// Search of a text that arrives in pieces. The longest text that is looked for, and their number, are bounded by
+/// [`STOP_BYTES_MAX`](crate::request::STOP_BYTES_MAX): each piece is searched for all of them.
 #[derive(Debug)]
 pub struct Stops {
-    all: Vec<String>,
+    all: Arc<[String]>,
     /// The end of the text, which may be the beginning of a stop.
     held: String,
     longest: usize,
@@ -11,9 +14,9 @@ pub struct Stops {
 
 impl Stops {
     /// A search for these texts, none of which is empty.
-    pub fn new(all: &[String]) -> Self {
+    pub fn new(all: &Arc<[String]>) -> Self {
         let longest = all.iter().map(String::len).max().unwrap_or(0);
-        Self { all: all.to_vec(), held: String::new(), longest }
+        Self { all: all.clone(), held: String::new(), longest }
     }
 
     /// Adds a piece. Returns the text that can be said, and whether a stop ended it.
@@ -50,7 +53,7 @@ mod tests {
     #[test]
     fn a_stop_is_found_however_the_text_is_cut() {
         let check = |stops: &[&str], pieces: &[&str], expected: &str, is_found: bool| {
-            let stops: Vec<_> = stops.iter().map(|&s| s.to_owned()).collect();
+            let stops: Arc<[String]> = stops.iter().map(|&s| s.to_owned()).collect();
             let mut search = Stops::new(&stops);
             let (mut said, mut found) = (String::new(), false);
             for (at, piece) in pieces.iter().enumerate() {

@@ -157,6 +157,7 @@ fn facts(parser: Option<ToolParser>, stop: &[&str]) -> Facts {
         call_bytes_max: 1000,
         fresh: || "0123456789abcdef".to_owned(),
         stop: stop.iter().map(|&text| text.to_owned()).collect(),
+        counts: true,
         max_tokens: None,
     }
 }

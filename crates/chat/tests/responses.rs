@@ -25,7 +25,8 @@ fn facts(parser: Option<ToolParser>) -> Facts {
         forced: None,
         call_bytes_max: 1000,
         fresh: || "0123456789abcdef".to_owned(),
-        stop: Vec::new(),
+        stop: [].into(),
+        counts: true,
         max_tokens: None,
     }
 }

@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use tensor::{Error, Result};
 use text::tokenizer::Tokenizer;
 
@@ -44,7 +43,8 @@ pub struct ChatModel {
     pub loras: Option<Vec<String>>,
     templates: Result<Templates>,
     folder: Option<PathBuf>,
-    tokenizer: OnceLock<Option<Arc<Tokenizer>>>,
+    /// Counts tokens, if the model does not.
+    tokenizer: Option<Tokenizer>,
 }
 
 /// Compiled templates of a model.
@@ -97,16 +97,23 @@ impl ChatModel {
             given => given,
         };
         let about = model_json(open);
-        let folder = folder(open, value(TOKENIZER_PARAMETER), options, about.as_ref())?;
+        let is_vllm = config.backend == "vllm";
+        // Other backends have other files of this name, which would lead out of the model's directory.
+        let named = about.as_ref().filter(|_| is_vllm);
+        let folder = folder(open, value(TOKENIZER_PARAMETER), options, named)?;
         let templates = templates(open, value(TEMPLATE_PARAMETER), options, folder.as_deref());
         let cannot = |error: Error| {
             // The operator's files, and not the request, are wrong.
             Error::internal(format!("model '{}' cannot chat: {}", signature.model, error.message()))
         };
         let templates = templates.map_err(cannot).inspect_err(|error| log::warn!("{}", error.message()));
-        let is_vllm = config.backend == "vllm";
+        if value(TEMPLATE_PARAMETER).is_some() {
+            templates.as_ref().map_err(Clone::clone)?;
+        }
+        let counts = places.has(Holds::PromptTokens) && places.has(Holds::TextTokens);
+        let tokenizer = folder.as_deref().filter(|_| !counts).and_then(|folder| tokenizer(open, folder));
         let loras = loras(open, is_vllm || places.has(Holds::Sampling), about.as_ref());
-        Ok(Some(Self { places, is_vllm, parser, loras, templates, folder, tokenizer: OnceLock::new() }))
+        Ok(Some(Self { places, is_vllm, parser, loras, templates, folder, tokenizer }))
     }
 
     /// The templates.
@@ -117,26 +124,14 @@ impl ChatModel {
         self.templates.as_ref().map_err(Clone::clone)
     }
 
-    /// The tokenizer, read at the first call, which blocks; `None` if there is none that can be read.
-    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        let read = || match Tokenizer::open(self.folder.as_deref()?) {
-            Ok(tokenizer) => Some(Arc::new(tokenizer)),
-            Err(error) => {
-                log::warn!("tokens are not counted: {}", error.message());
-                None
-            }
-        };
-        self.tokenizer.get_or_init(read).as_ref()
+    /// The tokenizer, of a model that does not count its tokens; `None` if there is none that can be read.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref()
     }
 
     /// Whether there are files of a tokenizer, or a template without one.
     pub fn has_template(&self) -> bool {
         self.folder.is_some() || self.templates.as_ref().is_ok_and(|templates| templates.default.is_some())
-    }
-
-    /// Whether there may be a tokenizer.
-    pub fn has_tokenizer(&self) -> bool {
-        self.folder.is_some()
     }
 }
 
@@ -145,6 +140,18 @@ fn parser(name: &str, of: &str) -> Result<ToolParser> {
         let names = ToolParser::ALL.map(ToolParser::name).join(", ");
         Error::invalid(format!("{of} is '{name}', which is not a parser of tool calls: use one of {names}"))
     })
+}
+
+/// The tokenizer of a folder, with a warning if it cannot be read.
+fn tokenizer(open: &OpenSpec, folder: &Path) -> Option<Tokenizer> {
+    const FILE: &str = "tokenizer.json";
+    if folder.starts_with(&open.model_directory) {
+        beneath::open(&open.model_directory, &folder.join(FILE)).ok()?;
+    } else if !folder.join(FILE).is_file() {
+        return None;
+    }
+    let warn = |error: &Error| log::warn!("model '{}': tokens are not counted: {}", open.model, error.message());
+    Tokenizer::open(folder).inspect_err(warn).ok()
 }
 
 /// `model.json` of the version, as the backend `vllm` reads it.
@@ -207,7 +214,12 @@ fn on_this_machine(name: &str) -> Option<PathBuf> {
 }
 
 fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder: Option<&Path>) -> Result<Templates> {
-    let text = |name| folder.map(|folder| read(&folder.join(name))).transpose().map(Option::flatten);
+    // Links out of the model's directory are not followed.
+    let file = |folder: &Path, name: &str| match folder.starts_with(&open.model_directory) {
+        true => read_below(&open.model_directory, &folder.join(name)),
+        false => read(&folder.join(name)),
+    };
+    let text = |name| folder.map(|folder| file(folder, name)).transpose().map(Option::flatten);
     let is_named = named.is_some() || !options.template.as_os_str().is_empty();
     let config = text("tokenizer_config.json")?;
     let tokens = text("special_tokens_map.json")?;

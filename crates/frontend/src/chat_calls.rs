@@ -17,16 +17,17 @@ use crate::offload::{self, Offloaded};
 use crate::text_calls::{self, TextResult};
 use crate::text_errors::{self, TextError};
 use bytes::Bytes;
+use chat::body::{check_values, values_in};
 use chat::fields::On;
 use chat::places::{Asked, Holds};
-use chat::request::{ChatRequest, ToolChoice};
+use chat::request::{ChatRequest, SCHEMA_BYTES_MAX, ToolChoice};
 use chat::speech::{Continuation, DONE, Facts, Speech};
 use chat::template::Conversation;
 use chat::tools::{Forced, forced};
 use engine::{ChatModel, EngineResponse, ModelVersion};
 use memory::{Account, Charge, Kind};
-use protocol::InferRequest;
 use protocol::text::FormError;
+use protocol::{InferRequest, InputTensor, RequestedOutput};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,6 +36,12 @@ use tensor::{Code, Error, Result};
 
 /// Bytes of chunks that are made before they are written.
 const BURST_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of memory that a value of a body takes, with its copies.
+const VALUE_BYTES: usize = 256;
+
+/// Bytes of the name of a LoRA.
+const LORA_BYTES_MAX: usize = 256;
 
 /// Models that the error of an unknown name lists.
 const UNKNOWN_NAMES_MAX: usize = 16;
@@ -59,6 +66,13 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     let options = exchange.context.engine.options().chat.clone();
     exchange.context.limits.check_json(body.len()).map_err(|e| TextError::of(e, FailureKind::TooLarge, None))?;
     let bytes = body.len();
+    let counted = body.clone();
+    let count = move || Ok(values_in(&counted));
+    let (values, _) = text_calls::heavy(exchange, Kind::Unpacked, bytes, count).await?;
+    check_values(values)?;
+    // Read values, of which a template has copies, and the body itself once more.
+    let unpacked = values * VALUE_BYTES + bytes;
+    let _unpacked = exchange.with.account.charge(Kind::Unpacked, false, unpacked).map_err(Error::from)?;
     let read = move || Ok(read(&body, as_triton)?);
     let (request, _charge) = text_calls::heavy(exchange, Kind::Unpacked, bytes, read).await?;
     let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
@@ -85,7 +99,8 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
         forced,
         call_bytes_max: options.call_bytes_max as usize,
         fresh,
-        stop: if model.places.stops() { Vec::new() } else { request.stop.clone() },
+        stop: if model.places.stops() { [].into() } else { request.stop.clone().into() },
+        counts: wants_count(&request, model),
         max_tokens: request
             .setting("max_completion_tokens")
             .or_else(|| request.setting("max_tokens"))
@@ -95,6 +110,9 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     speech.count(&made.tokens, &[]);
     let account = &exchange.with.account;
     let inbox = Inbox::new(account);
+    // Choices of a prompt share its tensors, which are made and charged once.
+    let mut shared: Option<(Vec<InputTensor>, Vec<RequestedOutput>)> = None;
+    let mut inputs_charge = account.empty(Kind::Unpacked, false);
     for at in 0..speech.len() {
         let place = at / request.choices.max(1);
         let asked = Asked {
@@ -105,7 +123,18 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
             lora: target.lora.as_deref(),
             schema: schema.as_deref(),
         };
-        let (inputs, outputs) = model.places.tensors(&version.signature, &asked)?;
+        let is_first = asked.choice == 0;
+        let known = shared.take().filter(|_| !is_first && request.setting("seed").is_none());
+        let (inputs, outputs) = match known {
+            Some(known) => known,
+            None => {
+                let made = model.places.tensors(&version.signature, &asked)?;
+                let bytes = made.0.iter().map(|input| input.data.len()).sum();
+                inputs_charge.grow(bytes).map_err(Error::from)?;
+                made
+            }
+        };
+        shared = Some((inputs.clone(), outputs.clone()));
         let mut call =
             Box::new(InferRequest { inputs: inputs.into(), outputs: outputs.into(), ..InferRequest::default() });
         if at == 0 {
@@ -119,7 +148,15 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
         hold::pause().await;
     }
     let charge = account.empty(Kind::Answer, false);
-    let mut said = Saying { inbox, version: (*version).clone(), speech, charge, taken: 0, account: account.clone() };
+    let mut said = Saying {
+        inbox,
+        version: (*version).clone(),
+        speech,
+        charge,
+        taken: 0,
+        account: account.clone(),
+        _inputs: inputs_charge,
+    };
     let mut reply = if request.reply.streams {
         let mut out = Vec::new();
         // The first words of the model decide the status.
@@ -188,6 +225,10 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
         let text = format!("Unknown LoRA: {lora}; for model: {}", name.unwrap_or_default());
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
     }
+    if let Some(lora) = lora.filter(|lora| lora.len() > LORA_BYTES_MAX) {
+        let text = format!("the name of the LoRA has {} bytes: at most {LORA_BYTES_MAX} are supported", lora.len());
+        return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
+    }
     let name = name.map_or(found.model, str::to_owned);
     Ok(ChatTarget { version, model, name, lora: lora.map(str::to_owned) })
 }
@@ -226,6 +267,12 @@ fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>>
         let text = "the model has no input for structured outputs (sampling_parameters, or \
                     guided_decoding_guide), so no call can be forced; use \"auto\"";
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
+    }
+    let bytes = request.functions.raw.as_ref().map_or(0, |raw| raw.get().len());
+    if bytes > SCHEMA_BYTES_MAX {
+        let text =
+            format!("{bytes} bytes of functions, of which one is forced: at most {SCHEMA_BYTES_MAX} are supported");
+        return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tools")));
     }
     let tools: Vec<_> = request.functions.raw.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
     let tools: Vec<serde_json::Value> = tools.into_iter().flat_map(|all: Vec<_>| all).collect();
@@ -298,7 +345,7 @@ async fn prompts(
 /// Whether tokens are counted by the tokenizer, because the model does not.
 fn wants_count(request: &ChatRequest, model: &ChatModel) -> bool {
     let counts = model.places.has(Holds::PromptTokens) && model.places.has(Holds::TextTokens);
-    (request.reply.has_usage || !request.reply.streams) && !counts && model.has_tokenizer()
+    (request.reply.has_usage || !request.reply.streams) && !counts && model.tokenizer().is_some()
 }
 
 /// Tokens of each text; empty if they cannot be counted.
@@ -338,6 +385,8 @@ struct Saying {
     account: Account,
     /// For the text that is kept.
     charge: Charge,
+    /// For the inputs of all choices.
+    _inputs: Charge,
     taken: u32,
 }
 
@@ -363,19 +412,18 @@ impl Saying {
         if self.speech.said(at, &said, answer.is_final, out)? == Continuation::Over && !answer.is_final {
             self.inbox.cancel(answer.key);
         }
+        let kept = self.speech.kept_bytes();
+        if kept > self.charge.bytes() + CHARGE_BYTES_MIN {
+            self.charge.grow(kept - self.charge.bytes()).map_err(Error::from)?;
+        }
         Ok(())
     }
 
     /// The reply that is not streamed.
     async fn whole(mut self) -> TextResult {
-        let mut bytes = 0;
         while !self.speech.is_over() {
             let answer = poll_fn(|cx| self.inbox.poll_next(cx)).await;
-            bytes += answer.content_bytes();
             self.add(answer, &mut Vec::new())?;
-            if bytes > self.charge.bytes() + CHARGE_BYTES_MIN {
-                self.charge.grow(bytes - self.charge.bytes()).map_err(Error::from)?;
-            }
             self.taken = self.taken.wrapping_add(1);
             if self.taken.is_multiple_of(ANSWERS_PER_LOOK) {
                 hold::pause().await;
@@ -385,6 +433,7 @@ impl Saying {
             let texts = work?.await?;
             self.speech.count(&[], &texts);
         }
+        let bytes = self.speech.kept_bytes();
         if bytes <= PRINT_BYTES_ON_REACTOR_MAX {
             return Ok(Reply::json(self.speech.whole()?));
         }
@@ -396,7 +445,7 @@ impl Saying {
 
     /// Counts the tokens of all texts, if the model did not.
     fn counting(&self) -> Option<Result<Offloaded<Vec<u64>>>> {
-        if !self.speech.uncounted() || !self.version.chat().is_some_and(ChatModel::has_tokenizer) {
+        if !self.speech.uncounted() || !self.version.chat().is_some_and(|model| model.tokenizer().is_some()) {
             return None;
         }
         let (texts, version) = (self.speech.texts(), self.version.clone());
@@ -446,12 +495,17 @@ impl ChatStream {
 
     /// Adds what the model said so far.
     fn hear(&mut self, out: &mut Vec<u8>, cx: &Context<'_>) -> Result<()> {
-        while out.len() < BURST_BYTES_MAX && !self.said.speech.is_over() {
+        for _ in 0..ANSWERS_PER_LOOK {
+            if out.len() >= BURST_BYTES_MAX || self.said.speech.is_over() {
+                return Ok(());
+            }
             match self.said.inbox.poll_next(cx) {
                 Poll::Ready(answer) => self.said.add(answer, out)?,
-                Poll::Pending => break,
+                Poll::Pending => return Ok(()),
             }
         }
+        // There may be more, which waits until others had their turn.
+        cx.waker().wake_by_ref();
         Ok(())
     }
 }

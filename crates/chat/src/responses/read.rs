@@ -11,6 +11,9 @@ use protocol::text::FormError;
 use serde_json::value::RawValue;
 use std::fmt::Write;
 
+/// Bytes of a request that its response repeats.
+const REPEATED_BYTES_MAX: usize = 256 << 10;
+
 /// Reads a body as a chat whose reply is an object `response`.
 ///
 /// # Errors
@@ -78,6 +81,14 @@ pub fn read(body: &[u8]) -> Result<ChatRequest, FormError> {
     );
     // An event is one line. A text has no line breaks of its own, as JSON escapes them.
     let members = settings.0.replace(['\n', '\r'], " ");
+    if members.len() > REPEATED_BYTES_MAX {
+        let text = format!(
+            "instructions, metadata, tools and text.format have {} bytes, which the response repeats: at most \
+             {REPEATED_BYTES_MAX} are supported; long instructions can be a message of the role 'system'",
+            members.len()
+        );
+        return Err(FormError { field: None, text: text.into(), is_empty: false });
+    }
     request.reply.has_usage = true;
     request.responses = Some(RepeatedSettings { members });
     Ok(request)
