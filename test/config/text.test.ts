@@ -28,10 +28,12 @@ describe('roles and aliases', () => {
     ['python', parameter('nereid.text', 'embed') + parameter('nereid.alias', 'a'), 'ok'],
     [
       'python',
-      parameter('nereid.alias', 'a'),
-      "parameter 'nereid.alias' of model 'm' is only for text models: backend \"text\", or any backend with the " +
-        "parameter 'nereid.text' (embed, rerank, classify)",
+      `${parameter('nereid.alias', 'a')} input { name: "IN" data_type: TYPE_STRING dims: [ 1 ] }`,
+      "parameter 'nereid.alias' of model 'm' is only for text models: backend \"text\", any backend with the " +
+        "parameter 'nereid.text' (embed, rerank, classify), or a model that chats (text_input, text_output)",
     ],
+    ['vllm', parameter('nereid.alias', 'a'), 'ok'],
+    ['python', parameter('nereid.alias', 'a') + parameter('nereid.chat', 'prompt=IN text=OUT'), 'ok'],
     ['text', parameter('nereid.alias', ''), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
     ['text', parameter('nereid.alias', 'a;'), `${OF_ALIAS}${IS_NAME}''${EXAMPLE}`],
     [

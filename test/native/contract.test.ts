@@ -60,12 +60,13 @@ function fields(name: string): string[] {
 test.each([
   ['http', 'HttpOptions', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
   ['grpc', 'GrpcOptions', ['givenFd', 'tls', 'restrictions']],
-  ['listen', 'ListenOptions', ['http', 'grpc', 'control', 'unixSocketMode', 'gate', 'openaiErrorsAsTriton']],
+  ['listen', 'ListenOptions', ['http', 'openai', 'grpc', 'control', 'unixSocketMode', 'gate', 'openaiErrorsAsTriton']],
   [
     'engine',
     'EngineOptions',
-    ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit', 'textAliases'],
+    ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit', 'textAliases', 'chat'],
   ],
+  ['chat', 'ChatOptions', ['isExplicit']],
   ['deviceMemory', 'DeviceMemoryOptions', ['devicePools', 'loadLimits']],
   ['log', 'RequestLogOptions', []],
 ])('the core has a field for each flag that is passed on to %s, and no others', (part, name, made) => {

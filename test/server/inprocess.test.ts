@@ -22,7 +22,7 @@ afterAll(async () => {
 const sixteen = (value: number) => ({ shape: [1, 16], data: new Int32Array(16).fill(value) })
 
 test('no port is open by default', async () => {
-  expect(server.ports).toEqual({ http: 0, grpc: 0, control: 0, metrics: 0 })
+  expect(server.ports).toEqual({ http: 0, openai: 0, grpc: 0, control: 0, metrics: 0 })
   expect([server.live(), server.ready(), await server.askReady()]).toEqual([true, true, true])
 })
 
@@ -56,7 +56,7 @@ test('an error names all ports in use, and no model is loaded', async () => {
   }
   await Promise.all(holders.map((one) => new Promise((done) => one.close(done))))
   await using again = await Server.start({ ...options, listenEarly: true })
-  expect(again.ports).toEqual({ http, grpc: 0, control: 0, metrics })
+  expect(again.ports).toEqual({ http, openai: 0, grpc: 0, control: 0, metrics })
   expect((await fetch(`http://127.0.0.1:${http}/v2/health/ready`)).status).toBe(200)
 })
 

@@ -69,10 +69,7 @@ export const FACTS = {
   ),
   storage: change(null, 'this cloud is not supported: copy the models to a directory, and name it'),
   cloudSetting: same('read as by Triton'),
-  frontEnds: impossible(
-    'OpenAI, SageMaker and Vertex AI front ends',
-    'serve the v2 API on --http-port and map to it in front',
-  ),
+  frontEnds: impossible('SageMaker and Vertex AI front ends', 'serve the v2 API on --http-port and map to it in front'),
   backends: differs(
     'Processes of backend libraries',
     'libraries of backends run in processes of their own; settings reach them',
