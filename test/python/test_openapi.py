@@ -33,8 +33,9 @@ REFUSED = {
     "registerSystemRegion", "registerCudaRegion", "systemRegion", "cudaRegion", "loadModel", "unloadModel", "unregisterSystemRegion",
     "unregisterSystemRegions", "unregisterCudaRegion", "unregisterCudaRegions", "embeddings", "cohereEmbed", "rerank", "rerankOrTei",
     "cohereRerank", "score", "classify", "textModel", "teiEmbed", "teiPredict", "teiTokenize", "teiInfo",
+    "chatCompletions", "completions", "responses", "textModelLoad", "textModelUnload",
 }
-"""Operations that this server rejects: it has no such region, no GPU, no explicit mode, no text model. The response has the documented form of errors."""
+"""Operations that this server rejects: it has no such region, no GPU, no explicit mode, no text model, none that chats. The response has the documented form of errors."""
 
 
 def ask(server, method, path, body=None, headers=None):
