@@ -132,7 +132,7 @@ mod visible_devices;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 32] = [
+pub const TARGETS: [(&str, Target); 34] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("files", files),

@@ -445,7 +445,7 @@ impl Saying {
 
     /// Counts the tokens of all texts, if the model did not.
     fn counting(&self) -> Option<Result<Offloaded<Vec<u64>>>> {
-        if !self.speech.uncounted() || !self.version.chat().is_some_and(|model| model.tokenizer().is_some()) {
+        if !self.speech.uncounted() || self.version.chat().is_none_or(|model| model.tokenizer().is_none()) {
             return None;
         }
         let (texts, version) = (self.speech.texts(), self.version.clone());
