@@ -448,7 +448,8 @@ mod tests {
             ("/v2/repository/models/m/unload", control("", "m", "unload")),
             ("/v2/repository/foo/models/m/load", control("foo", "m", "load")),
             ("/v2/repository/models/models/m/load", control("models", "m", "load")),
-            ("/metrics", None),
+            ("/metrics", plain("metrics")),
+            ("/v1/models/m/load", model("m", "", "load")),
         ] {
             assert_eq!(found(path), expected, "{path}");
         }
