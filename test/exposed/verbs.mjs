@@ -47,7 +47,10 @@ const post = (path, body = '') => ({
 const verb = (id, title, http, grpc, allowed = {}) => {
   // Over gRPC settings are read and changed by one call.
   const { category = null, act = 'read' } =
-    (http === null ? undefined : routeOf(http)) ?? (grpc === null ? undefined : callOf(grpc)) ?? {}
+    // The port of metrics has no table.
+    (http === null || http.port === 'metrics' ? undefined : routeOf(http)) ??
+    (grpc === null ? undefined : callOf(grpc)) ??
+    {}
   return {
     id,
     title,
@@ -105,6 +108,15 @@ export const verbs = ({ key, file }) => [
     null,
   ),
   // The models here have no role, which is said to those who may use them; no other model has one either.
+  verb(
+    'chat',
+    'chat',
+    post('/v1/chat/completions', { model: 'simple', messages: [{ role: 'user', content: 'a' }] }),
+    null,
+    NO_ROLE,
+  ),
+  verb('completions', 'completion', post('/v1/completions', { model: 'simple', prompt: 'a' }), null, NO_ROLE),
+  verb('responses', 'response', post('/v1/responses', { model: 'simple', input: 'a' }), null, NO_ROLE),
   verb('embeddings', 'embeddings', post('/v1/embeddings', { model: 'simple', input: 'a' }), null, NO_ROLE),
   verb(
     'other_embeddings',
@@ -176,6 +188,7 @@ export const verbs = ({ key, file }) => [
     post('/v2/cudasharedmemory/region/http/unregister'),
     'CudaSharedMemoryUnregister',
   ),
+  verb('metrics_here', 'metrics, on the port of HTTP', get('/metrics'), null, { http: '404' }),
   verb('metrics', 'metrics, on their port', { ...get('/metrics'), port: 'metrics' }, null),
   verb('metrics_requests', 'counts for routers, there', { ...get('/metrics/requests'), port: 'metrics' }, null),
   verb('nowhere', 'an invalid path', get('/v2/../etc/passwd'), null, { http: '404' }),
