@@ -188,7 +188,7 @@ export const verbs = ({ key, file }) => [
     post('/v2/cudasharedmemory/region/http/unregister'),
     'CudaSharedMemoryUnregister',
   ),
-  verb('metrics_here', 'metrics, on the port of HTTP', get('/metrics'), null, { http: '404' }),
+  verb('openai_metrics', 'metrics, on the port of HTTP', get('/metrics'), null, { http: '404' }),
   verb('metrics', 'metrics, on their port', { ...get('/metrics'), port: 'metrics' }, null),
   verb('metrics_requests', 'counts for routers, there', { ...get('/metrics/requests'), port: 'metrics' }, null),
   verb('nowhere', 'an invalid path', get('/v2/../etc/passwd'), null, { http: '404' }),
