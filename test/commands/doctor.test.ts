@@ -119,7 +119,7 @@ describe('a command line', () => {
              as it is          --grpc-use-ssl=true
              as it is          --grpc-server-cert=/etc/tls/tls.crt
              as it is          --grpc-server-key=/etc/tls/tls.key
-             not possible yet  --allow-vertex-ai=true: serve the v2 API on --http-port and map to it in front (COMPAT.md: OpenAI, SageMaker and Vertex AI front ends)
+             not possible yet  --allow-vertex-ai=true: serve the v2 API on --http-port and map to it in front (COMPAT.md: SageMaker and Vertex AI front ends)
              as it is          --allow-sagemaker=false: accepted without effect; a warning at start names it
              as it is          --backend-config=tensorflow,version=2
              differs           --backend-config=python,shm-region-prefix-name=p: is read, and has no effect (COMPAT.md: Python models, \`shm-region-prefix-name\`)

@@ -5,7 +5,7 @@ use minijinja::value::{DynObject, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write;
 
-/// Deepest value that is printed; deeper ones cannot be made ([`super::functions::keep`]).
+/// Deepest value that is printed; deeper ones cannot be made (`functions::keep`).
 const DEPTH_MAX: usize = 512;
 
 /// The limit on the bytes of a text, which a template reaches with values that hold one another many times.
