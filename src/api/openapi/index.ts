@@ -15,7 +15,11 @@ import { CHAT_SCHEMAS } from './generated/chat.js'
 import { TEXT_SCHEMAS } from './generated/text.js'
 
 /** Schemas of endpoints whose errors have OpenAI's form. */
-const OF_TEXTS: Schema = { ...TEXT_SCHEMAS, ...CHAT_SCHEMAS }
+const OF_TEXTS: Schema = {
+  ...TEXT_SCHEMAS,
+  ...CHAT_SCHEMAS,
+  Unloaded: object({ status: { type: 'string' }, model: { type: 'string' } }, ['status', 'model']),
+}
 
 /** Schemas of path parameters. */
 const PLACES: Readonly<Record<string, Schema>> = {

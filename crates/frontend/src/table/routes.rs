@@ -178,7 +178,8 @@ pub static ROWS: [RouteRow; 69] = [
         .doc("textModelLoad", "Load a model that does not serve, as Triton's OpenAI front end does.")
         .answers("ModelItem"),
     post("/v1/models/{model}/unload", &text_models::UNLOAD)
-        .doc("textModelUnload", "Unload a model, as Triton's OpenAI front end does."),
+        .doc("textModelUnload", "Unload a model, as Triton's OpenAI front end does.")
+        .answers("Unloaded"),
     get("/metrics", &text_models::METRICS),
     get("/health/ready", &health::OpenAiReady),
     post("/embed", &tei::EMBED)
