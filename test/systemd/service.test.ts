@@ -65,7 +65,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     await manager.until('readiness', () => manager.notified.includes('READY=1'))
     expect(manager.notified[0]).toMatch(/^STATUS=Loading \S/)
     expect(manager.notified.at(-1)).toMatch(/^STATUS=Serving: HTTP \d+, gRPC \d+, metrics \d+$/)
-    expect(manager.notified).toContain(`X_NEREID_PORTS=${JSON.stringify({ http, openai: 0, grpc, control: 0, metrics })}`)
+    expect(manager.notified).toContain(
+      `X_NEREID_PORTS=${JSON.stringify({ http, openai: 0, grpc, control: 0, metrics })}`,
+    )
     const ready = manager.notified.length
     expect(await manager.term()).toBe(0)
     expect(manager.notified.slice(ready)).toEqual(['STOPPING=1', 'STATUS=Waiting for requests in flight'])
