@@ -63,7 +63,7 @@ type ReadBody = fn(&[u8], bool) -> Result<ChatRequest, FormError>;
 
 pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) -> TextResult {
     let as_triton = exchange.context.openai_errors_as_triton;
-    let options = exchange.context.engine.options().chat.clone();
+    let options = &exchange.context.engine.options().chat;
     exchange.context.limits.check_json(body.len()).map_err(|e| TextError::of(e, FailureKind::TooLarge, None))?;
     let bytes = body.len();
     let counted = body.clone();
@@ -117,7 +117,7 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
         let place = at / request.choices.max(1);
         let asked = Asked {
             request: &request,
-            prompt: made.prompts.get(place).map_or("", String::as_str),
+            prompt: made.prompts.get(place).or(request.prompts.get(place)).map_or("", String::as_str),
             choice: at % request.choices.max(1),
             max_tokens: Some(i64::from(options.max_tokens_default)),
             lora: target.lora.as_deref(),
@@ -310,7 +310,7 @@ fn schema(request: &ChatRequest, model: &ChatModel, forced: Option<&Forced>) -> 
     Ok(Some(schema.to_string()))
 }
 
-/// Prompts of a request, with their numbers of tokens if these are counted here.
+/// Prompts that a template made, with the numbers of tokens of all prompts if these are counted here.
 #[derive(Default)]
 struct Made {
     prompts: Vec<String>,
@@ -328,14 +328,14 @@ async fn prompts(
     let renders = request.on == On::Chat && model.places.has(Holds::Prompt);
     let counts = wants_count(request, model);
     if !renders && !counts {
-        return Ok(Made { prompts: request.prompts.clone(), tokens: Vec::new() });
+        return Ok(Made::default());
     }
     let (request, version) = (request.clone(), version.clone());
     let work = move |_: &offload::CancelFlag<'_>| -> Result<Made> {
         let Some(model) = version.chat() else { return Ok(Made::default()) };
-        let prompts =
-            if renders { vec![render(&version.signature.model, model, &request)?] } else { request.prompts.clone() };
-        let tokens = if counts { count(model, &prompts, !renders) } else { Vec::new() };
+        let prompts = if renders { vec![render(&version.signature.model, model, &request)?] } else { Vec::new() };
+        let all = if renders { &prompts } else { &request.prompts };
+        let tokens = if counts { count(model, all, !renders) } else { Vec::new() };
         Ok(Made { prompts, tokens })
     };
     let (made, _charge) = offload::run_charged(&exchange.with.account, Kind::Unpacked, bytes, work).await?;
