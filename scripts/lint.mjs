@@ -62,6 +62,9 @@ function checkCommits() {
   return wrong.length === 0 ? 0 : 1
 }
 
+/** Takes as much CPU as the tests of Rust need to compile. */
+const RUSTDOC = 'rustdoc'
+
 const CHECKS = [
   ['house', () => checkHouse()],
   ['oxfmt', () => show(bin('oxfmt'), ['--check', ...FORMATTED], { cwd: ROOT })],
@@ -74,7 +77,7 @@ const CHECKS = [
   ['clippy', () => clippy(ROOT)],
   [
     // The documentation of private items too: it is read in the code.
-    'rustdoc',
+    RUSTDOC,
     () =>
       show('cargo', ['doc', '--quiet', '--workspace', '--no-deps', '--document-private-items'], {
         cwd: ROOT,
@@ -94,15 +97,16 @@ const CHECKS = [
   ],
 ]
 
-export async function lint() {
+export async function lint({ nightly = true } = {}) {
   let passed = 0
   const bad = []
-  for (const [name, run] of CHECKS) {
+  for (const [name, run] of CHECKS.filter(([name]) => nightly || name !== RUSTDOC)) {
     if ((await run()) === 0) passed += 1
     else bad.push(name)
   }
   if (bad.length > 0) process.stdout.write(`lint: ${bad.join(', ')} found something\n`)
-  return { passed, failed: bad.length, failures: bad }
+  const skipped = nightly ? '' : 'with --nightly: rustdoc takes 200 s of CPU'
+  return { passed, failed: bad.length, failures: bad, skipped }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -57,6 +57,9 @@ export async function compiled(root, command, args) {
   return null
 }
 
+/** Most of a binary's time is that of a few tests, which run one by one. */
+const BINARIES_AT_ONCE = 2
+
 /** Lines of a failed binary's output that are printed. */
 const LINES_SHOWN = 400
 
@@ -94,7 +97,11 @@ export async function rustTests(root) {
   const binaries = await compiled(root, 'test', [WORKSPACE, '--no-run'])
   if (binaries === null) return BROKEN('the Rust tests')
   const all = []
-  for (const one of binaries) all.push({ one, counts: await runOne(one) })
+  const queue = [...binaries]
+  const drain = async () => {
+    for (let one = queue.shift(); one !== undefined; one = queue.shift()) all.push({ one, counts: await runOne(one) })
+  }
+  await Promise.all(Array.from({ length: BINARIES_AT_ONCE }, drain))
   const slow = all
     .filter(({ counts }) => counts.seconds > 3)
     .map(({ one, counts }) => `${one.crate} ${one.target} ${counts.seconds.toFixed(0)} s`)

@@ -334,8 +334,8 @@ export const COMMANDS: readonly Command[] = [
         name: 'endpoint',
         value: 'name',
         meaning:
-          'infer (the default), stream (of gRPC), generate, generate_stream, embeddings or rerank. Streams have ' +
-          'times to the first response and to the next ones.',
+          'infer (the default), stream (of gRPC), generate, generate_stream, embeddings, rerank, chat or ' +
+          'completions. Streams have times to the first response and to the next ones.',
       },
       {
         name: 'concurrency',

@@ -93,7 +93,7 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
         responseCacheBytes: cache.bytes,
         rateLimit: readRateLimit(options),
         textAliases: readTextAliases(options),
-        chat: { ...passedTo('chat', options), isExplicit: mode === 'explicit' },
+        chat: { ...passedTo('chat', options), isExplicit: mode === 'explicit', isStrict: false },
       },
       deviceMemory: readDeviceMemory(options),
       responseCacheRedis: cache.redis,

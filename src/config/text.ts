@@ -12,6 +12,9 @@ import { nearest } from './suggest.js'
 export const ROLE_PARAMETER = 'nereid.text'
 /** Parameter that names the tensors of a model that chats. */
 const CHAT_PARAMETER = 'nereid.chat'
+const CHAT_PARAMETERS = ['', '.tokenizer', '.template', '.tool_parser'].map((of) => CHAT_PARAMETER + of)
+/** Parameters of backends, which warn of those that they do not know. */
+const OF_BACKENDS = /^nereid\.(?:python|javascript|host)\./
 /** Parameter with other names of a text model: `NAME [tokens=TOKENIZER]; …`. */
 export const ALIAS_PARAMETER = 'nereid.alias'
 
@@ -96,12 +99,18 @@ export function validateText(config: ModelConfig): void {
   }
 }
 
-/** Parameters of a model of the backend `text` that look like another one, with that one. */
-export function misspeltParameters(config: ModelConfig): (readonly [name: string, meant: string])[] {
-  if (backendRow(config.backend)?.isText !== true) return []
+/**
+ * Parameters that nothing reads, each with the one that was meant, or null: those of a model of the backend `text` that
+ * look like another one, and, of any model, those with our prefix.
+ */
+export function misspeltParameters(config: ModelConfig): (readonly [name: string, meant: string | null])[] {
+  const isText = backendRow(config.backend)?.isText === true
+  const known = [...(isText ? PARAMETERS : [ROLE_PARAMETER, ALIAS_PARAMETER]), ...CHAT_PARAMETERS]
   return Object.keys(config.parameters).flatMap((name) => {
-    const meant = PARAMETERS.includes(name) ? null : nearest(name, PARAMETERS)
-    return meant === null ? [] : [[name, meant] as const]
+    const isOurs = name.startsWith('nereid.') && !OF_BACKENDS.test(name)
+    if (known.includes(name) || !(isText || isOurs)) return []
+    const meant = nearest(name, known)
+    return meant === null && !isOurs ? [] : [[name, meant] as const]
   })
 }
 

@@ -13,8 +13,8 @@ export function warnOfQuestionable(config: ModelConfig, report: Report): void {
   warnOfTwice('input', config.input, report)
   warnOfTwice('output', config.output, report)
   for (const [name, meant] of misspeltParameters(config)) {
-    const text = `parameter '${name}' has no effect on a text model`
-    report(text, { field: 'key', value: name }, `Did you mean '${meant}'?`)
+    const text = `parameter '${name}' has no effect`
+    report(text, { field: 'key', value: name }, meant === null ? undefined : `Did you mean '${meant}'?`)
   }
   const { schedulingChoice: choice, maxBatchSize } = config
   const isOrdered =

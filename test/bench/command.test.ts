@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { makePki } from '../exposed/pki.mjs'
 import { TestServer, repositories } from '../server/harness.js'
 import { bench, smallServer, start } from './run_bench.js'
+import { writeChat } from '../models/chat.mjs'
 import { writeText } from '../models/text.mjs'
 
 const directory = mkdtempSync(join(tmpdir(), 'nereid-bench-test-'))
@@ -29,7 +30,8 @@ beforeAll(async () => {
   modelOf('slow_40', `backend: "identity"\n${one}${parameter}instance_group [ { count: 1 kind: KIND_CPU } ]\n`)
   modelOf('in_order', `backend: "identity"\nmax_batch_size: 4\n${one}sequence_batching { }\n`)
   writeText(join(directory, 'models'))
-  const wanted = ['simple', 'simple_string', 'variable', 'repeat', 'slow_40', 'in_order', 'embed', 'rerank']
+  writeChat(join(directory, 'models'))
+  const wanted = ['simple', 'simple_string', 'variable', 'repeat', 'slow_40', 'in_order', 'embed', 'rerank', 'speak']
   server = await TestServer.start(models.path('main'), [
     `--model-repository=${join(directory, 'models')}`,
     '--allow-client-shm=true',
@@ -162,6 +164,16 @@ describe('streams and texts', () => {
     const short = ['--requests=20', '--text-words=5,2']
     const [row] = await rowsOf(server.url, '--endpoint=rerank', '--model=rerank', ...short)
     expect(row?.result.requests).toBe(20)
+  })
+
+  test.each(['chat', 'completions'])('streams of %s, with fields of requests', async (endpoint) => {
+    const fields = ['--request-parameter=max_tokens:5:int', '--text-words=5,2']
+    const [row] = await rowsOf(server.url, `--endpoint=${endpoint}`, '--model=speak', '--requests=20', ...fields)
+    const { requests = 0, responses = 0, first_us: first = {}, latency_us: latency = {} } = row?.result ?? {}
+    expect(requests).toBe(20)
+    // A chunk for each word, and those without one.
+    expect(responses / requests).toBeGreaterThanOrEqual(5)
+    expect(first['mean']).toBeLessThan(latency['mean'] ?? 0)
   })
 })
 

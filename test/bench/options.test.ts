@@ -61,7 +61,7 @@ test.each([
   ['--shared-memory cuda', '--shared-memory=cuda: nereid bench puts tensors into system shared memory only'],
   ['--shared-memory=cuda', '--shared-memory=cuda: nereid bench puts tensors into system shared memory only'],
   ['--arrivals=poisson', '--arrivals has no effect without --rate or --goal'],
-  ['--text-words=3', '--text-words has no effect without --endpoint=embeddings or --endpoint=rerank'],
+  ['--text-words=3', '--text-words has no effect without --endpoint=embeddings, rerank, chat or completions'],
   ['--model=a -m b', '--model and -m are the same: give only one of them'],
   ['--model=a --model=b', '--model is given twice'],
   ['-u a:1 b:2', "-u and 'b:2' are both a URL: give only one of them"],
@@ -77,14 +77,19 @@ test.each([
   ['--tensors=json --endpoint=generate', '--tensors has no effect with --endpoint=generate'],
   ['--percentile=100', '--percentile is a number from 1 to 99.9'],
   ['--percentile=x', '--percentile is a number from 1 to 99.9'],
-  ['--service-kind openai', '--service-kind=openai needs --endpoint=v1/embeddings'],
-  ['--service-kind=openai --endpoint v1/chat/completions', '--endpoint=v1/chat/completions: chats are not measured'],
+  ['--service-kind openai', '--service-kind=openai needs --endpoint=PATH, of v1/embeddings, v1/rerank, v1/chat'],
+  ['--endpoint=chat --batch=2', '--batch has no effect with --endpoint=chat'],
   ['--enable-mpi', 'start it on each'],
   ['--fixed-schedule', 'own schedules of requests are not sent'],
   ['--csv=/nowhere/x', '--csv=/nowhere/x: ENOENT'],
   ['--json=/nowhere/x', '--json=/nowhere/x: ENOENT'],
   [`--report=${tmpdir()}`, 'it is a directory'],
 ])('%s is refused before anything is measured', (line, text) => expect(() => settingsOf(line.split(' '))).toThrow(text))
+
+test.each(['--endpoint v1/chat/completions --streaming', '--streaming --endpoint=/v1/chat/completions'])(
+  'chats of perf_analyzer: --service-kind=openai %s',
+  (line) => expect(settingsOf(['--service-kind=openai', ...line.split(' ')]).endpoint).toBe('chat'),
+)
 
 test('a path that can be written is taken', () =>
   expect(settingsOf([`--csv=${join(tmpdir(), 'new.csv')}`]).csv).toBe(join(tmpdir(), 'new.csv')))

@@ -190,8 +190,16 @@ describe('check', () => {
 
   test('warns of a parameter that is misspelt', async () => {
     const { out } = await runs(check, [files(named('a', ['normalise', 'false'], ['intra_op_thread_count', '1']))])
-    expect(out).toContain("warning: parameter 'normalise' has no effect on a text model. Did you mean 'normalize'?")
+    expect(out).toContain("warning: parameter 'normalise' has no effect. Did you mean 'normalize'?")
     expect(out).toContain('1 model, 0 errors, 1 warning')
+    const ours = await runs(check, [
+      files(named('a', ['nereid.chat.tool_parsers', 'llama3'], ['nereid.other', '1'], ['nereid.python.x', '1'])),
+    ])
+    expect(ours.out).toContain(
+      "warning: parameter 'nereid.chat.tool_parsers' has no effect. Did you mean 'nereid.chat.tool_parser'?",
+    )
+    expect(ours.out).toContain("warning: parameter 'nereid.other' has no effect")
+    expect(ours.out).toContain('1 model, 0 errors, 2 warnings')
   })
 
   const wrong: [string, string, RegExp][] = [

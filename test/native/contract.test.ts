@@ -66,7 +66,7 @@ test.each([
     'EngineOptions',
     ['metadata', 'reasonsInErrors', 'metrics', 'responseCacheBytes', 'rateLimit', 'textAliases', 'chat'],
   ],
-  ['chat', 'ChatOptions', ['isExplicit']],
+  ['chat', 'ChatOptions', ['isExplicit', 'isStrict']],
   ['deviceMemory', 'DeviceMemoryOptions', ['devicePools', 'loadLimits']],
   ['log', 'RequestLogOptions', []],
 ])('the core has a field for each flag that is passed on to %s, and no others', (part, name, made) => {

@@ -1,8 +1,11 @@
 /** Chat and completions, over models that echo or speak without a language model. */
 import { request as httpRequest } from 'node:http'
+import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { freePorts } from '../../scripts/lib/ports.mjs'
+import * as check from '../../src/tools/check/index.js'
+import { files, runs } from '../commands/harness.js'
 import { TestServer, repositories } from './harness.js'
 
 const models = repositories()
@@ -46,6 +49,47 @@ async function stream(path: string, body: object): Promise<Json[]> {
   expect(events.splice(-2)).toEqual(['data: [DONE]', ''])
   return events.map((event) => JSON.parse(event.replace(/^data: /, '')))
 }
+
+test('a model is named by the body or by the query, else it is the only one that chats', async () => {
+  const named = await post('/v1/chat/completions?model=say', { messages: user('a') })
+  expect([named.status, named.body.model]).toEqual([200, 'say'])
+  const none = await post('/v1/chat/completions', { messages: user('a') })
+  expect(none.status).toBe(400)
+  expect(none.body.error.message).toMatch(/names no model; name one by \?model= or in the body: bare, echo, say/)
+  const unknown = await post('/v1/chat/completions?model=nobody', { messages: user('a') })
+  expect(unknown.status).toBe(404)
+  expect(unknown.body.error.message).toMatch(/'nobody' is not found; models that chat: bare, echo, say/)
+})
+
+test.each([
+  ['--chat-template=/nowhere/x.jinja', /--chat-template is '\/nowhere\/x.jinja', where a file is expected/],
+  ['--chat-template=HERE/broken.jinja', /--chat-template is '.*broken.jinja': chat template, line 1: /],
+  ['--tokenizer=no/such', /--tokenizer is 'no\/such', where a folder or a model .*`hf download no\/such`/],
+])('a server with %s does not start, and names why', async (flag, why) => {
+  const here = files({ 'broken.jinja': '{% if %}', 'models/.keep': '' })
+  const started = TestServer.start(join(here, 'models'), [flag.replace('HERE', here)])
+  await expect(started).rejects.toThrow(why)
+})
+
+test('a check names a template with an error, and one that fails for a message', async () => {
+  const model = (name: string, template: string): Record<string, string> => ({
+    [`${name}/config.pbtxt`]:
+      'backend: "identity"\ninput [ { name: "INPUT0" data_type: TYPE_STRING dims: [ 1 ] } ]\n' +
+      'output [ { name: "OUTPUT0" data_type: TYPE_STRING dims: [ 1 ] } ]\n' +
+      'parameters { key: "nereid.chat" value { string_value: "prompt=INPUT0 text=OUTPUT0" } }\n',
+    [`${name}/1/chat_template.jinja`]: template,
+  })
+  const broken = model('broken', '{% if %}')
+  const fails = model('fails', '{{ messages | no_such_filter }}')
+  const { code, out } = await runs(check, [
+    '--load',
+    files({ ...broken, ...fails, ...model('fine', '{{ messages[0].content }}') }),
+  ])
+  expect(code).toBe(1)
+  expect(out).toMatch(/model 'broken' cannot chat: .*chat template, line 1: /)
+  expect(out).toMatch(/model 'fails' cannot chat: .*no_such_filter/)
+  expect(out).not.toContain("'fine'")
+})
 
 describe('templates', () => {
   test('P-222: a conversation is rendered as the template of the model says', async () => {
@@ -238,7 +282,7 @@ test('fields without a place are named, those with another type rejected', async
   const unknown = await chat('nobody', 'a')
   expect([unknown.status, unknown.body.error.code]).toEqual([404, 'model_not_found'])
   const unfit = await post('/v1/chat/completions', { messages: user('a') })
-  expect(unfit.body.error.message).toMatch(/name one of bare, echo, say, slow, speak/)
+  expect(unfit.body.error.message).toMatch(/in the body: bare, echo, say, slow, speak/)
 })
 
 test("P-218, P-219, P-228, P-229: --openai-errors=triton has Triton's bodies", async () => {

@@ -409,6 +409,13 @@ impl Asked<'_> {
     }
 }
 
+/// A setting of vLLM that is a text of JSON: the code of Triton's backend reads no other form of it, ours both.
+const STRUCTURED: &str = "structured_outputs";
+
+fn as_text(json: &str) -> String {
+    serde_json::Value::from(json).to_string()
+}
+
 /// Settings as one JSON object, as Triton's front end makes it for vLLM.
 fn sampling(asked: &Asked<'_>) -> String {
     let mut text = String::from("{\"n\": 1");
@@ -422,8 +429,10 @@ fn sampling(asked: &Asked<'_>) -> String {
         if field.on != On::Both && field.on != asked.request.on {
             continue;
         }
-        if let Some(value) = asked.setting(field.name) {
-            put(field.name, &value);
+        match asked.setting(field.name) {
+            Some(value) if field.name == STRUCTURED => put(STRUCTURED, &as_text(&value)),
+            Some(value) => put(field.name, &value),
+            None => {}
         }
     }
     if let Some(top) = asked.request.reply.logprobs {
@@ -431,11 +440,10 @@ fn sampling(asked: &Asked<'_>) -> String {
         put("logprobs", &top.max(1).to_string());
     }
     if let Some(lora) = asked.lora {
-        put("lora_name", &serde_json::Value::from(lora).to_string());
+        put("lora_name", &as_text(lora));
     }
     if let Some(schema) = asked.schema {
-        // vLLM takes the schema as a text within its own object.
-        put("structured_outputs", &serde_json::json!({ "json": schema }).to_string());
+        put(STRUCTURED, &as_text(&serde_json::json!({ "json": schema }).to_string()));
     }
     text.push('}');
     text

@@ -80,6 +80,19 @@ fn settings_go_to_one_object_or_to_tensors_of_their_names() {
         "presence_penalty": 0, "ignore_eos": false, "max_tokens": 16,
     });
     assert_eq!(settings, expected, "null leaves a setting to the model");
+    // Triton's own backend reads structured outputs only as a text of JSON.
+    let places = Places::of(&vllm, None).unwrap().unwrap();
+    let own = chat(json!({ "structured_outputs": { "choice": ["a"] } }));
+    for (request, schema, expected) in [
+        (&request, Some(r#"{"type":"object"}"#), json!({ "json": r#"{"type":"object"}"# })),
+        (&own, None, json!({ "choice": ["a"] })),
+    ] {
+        let asked = Asked { request, prompt: "P", choice: 0, max_tokens: None, lora: None, schema };
+        let (inputs, _) = places.tensors(&vllm, &asked).unwrap();
+        let settings: Value = serde_json::from_slice(&inputs[2].data.to_vec().unwrap()[4..]).unwrap();
+        let text = settings["structured_outputs"].as_str().expect("a text");
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), expected);
+    }
     let trtllm = signature(
         &[
             ("text_input", Text, &[1]),

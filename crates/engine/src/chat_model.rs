@@ -5,7 +5,7 @@
 //! the model that `model.json` names, as backend `vllm` does.
 
 use chat::places::{Holds, PARAMETER, Places};
-use chat::template::{FolderTemplates, Template, of_folder};
+use chat::template::{Conversation, FolderTemplates, Template, of_folder};
 use chat::tools::ToolParser;
 use memory::beneath;
 use options::{ChatOptions, OpenSpec};
@@ -60,6 +60,19 @@ impl Templates {
     pub fn of(&self, has_tools: bool) -> Option<&Template> {
         self.tool_use.as_ref().filter(|_| has_tools).or(self.default.as_ref())
     }
+
+    /// Renders a message of a user, if asked to: functions and filters are looked up only then.
+    fn try_out(&self, is_asked: bool) -> Result<()> {
+        for template in [&self.default, &self.tool_use].into_iter().flatten().filter(|_| is_asked) {
+            template.render(&Conversation {
+                messages: vec![serde_json::json!({ "role": "user", "content": "Hello" })],
+                add_generation_prompt: true,
+                variables: self.tokens.clone(),
+                ..Conversation::default()
+            })?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Deserialize)]
@@ -92,10 +105,7 @@ impl ChatModel {
             return Ok(None);
         };
         let parser = value(PARSER_PARAMETER).map(|name| parser(name, PARSER_PARAMETER)).transpose()?;
-        let parser = match parser {
-            None if !options.tool_parser.is_empty() => Some(self::parser(&options.tool_parser, "--tool-call-parser")?),
-            given => given,
-        };
+        let parser = parser.map_or_else(|| parser_of(options), |given| Ok(Some(given)))?;
         let about = model_json(open);
         let is_vllm = config.backend == "vllm";
         // Other backends have other files of this name, which would lead out of the model's directory.
@@ -107,8 +117,8 @@ impl ChatModel {
             Error::internal(format!("model '{}' cannot chat: {}", signature.model, error.message()))
         };
         let templates = templates.map_err(cannot).inspect_err(|error| log::warn!("{}", error.message()));
-        if value(TEMPLATE_PARAMETER).is_some() {
-            templates.as_ref().map_err(Clone::clone)?;
+        if value(TEMPLATE_PARAMETER).is_some() || options.is_strict {
+            templates.as_ref().map_err(Clone::clone)?.try_out(options.is_strict).map_err(cannot)?;
         }
         let counts = places.has(Holds::PromptTokens) && places.has(Holds::TextTokens);
         let tokenizer = folder.as_deref().filter(|_| !counts).and_then(|folder| tokenizer(open, folder));
@@ -133,6 +143,52 @@ impl ChatModel {
     pub fn has_template(&self) -> bool {
         self.folder.is_some() || self.templates.as_ref().is_ok_and(|templates| templates.default.is_some())
     }
+}
+
+/// Checks what options name, so that a server which could not chat does not start.
+///
+/// # Errors
+/// INVALID_ARG that names the option, and what it has to be.
+pub(crate) fn check(options: &ChatOptions) -> Result<()> {
+    parser_of(options)?;
+    folder_of(options)?;
+    if let Some((source, from)) = template_of(options)? {
+        compile(&source, &from)?;
+    }
+    Ok(())
+}
+
+fn parser_of(options: &ChatOptions) -> Result<Option<ToolParser>> {
+    let name = Some(options.tool_parser.as_str()).filter(|name| !name.is_empty());
+    name.map(|name| parser(name, "--tool-call-parser")).transpose()
+}
+
+/// The folder of `--tokenizer`.
+fn folder_of(options: &ChatOptions) -> Result<Option<PathBuf>> {
+    let name = Some(options.tokenizer.as_str()).filter(|name| !name.is_empty());
+    let unknown = |name| {
+        Error::invalid(format!(
+            "--tokenizer is '{name}', where a folder or a model in the cache of Hugging Face is expected. \
+             `hf download {name}` fills that cache; the server downloads nothing"
+        ))
+    };
+    name.map(|name| on_this_machine(name).ok_or_else(|| unknown(name))).transpose()
+}
+
+/// The template of `--chat-template`, and where it is from.
+fn template_of(options: &ChatOptions) -> Result<Option<(String, String)>> {
+    let path = Some(&options.template).filter(|path| !path.as_os_str().is_empty());
+    path.map(|path| {
+        let from = format!("--chat-template is '{}'", path.display());
+        let source = read(path)?.ok_or_else(|| Error::invalid(format!("{from}, where a file is expected")))?;
+        Ok((source, from))
+    })
+    .transpose()
+}
+
+/// Compiles a template, whose place errors name.
+fn compile(source: &str, from: &str) -> Result<Template> {
+    Template::compile(source).map_err(|error| Error::invalid(format!("{from}: {}", error.message())))
 }
 
 fn parser(name: &str, of: &str) -> Result<ToolParser> {
@@ -178,14 +234,8 @@ fn folder(
             ))),
         };
     }
-    if !options.tokenizer.is_empty() {
-        return on_this_machine(&options.tokenizer).map(Some).ok_or_else(|| {
-            Error::invalid(format!(
-                "--tokenizer is '{}', where a folder or a model in the cache of Hugging Face is expected. \
-                 `hf download {0}` fills that cache; the server downloads nothing",
-                options.tokenizer
-            ))
-        });
+    if let Some(folder) = folder_of(options)? {
+        return Ok(Some(folder));
     }
     let has = |folder: &Path| {
         ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"]
@@ -220,34 +270,25 @@ fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder
         false => read(&folder.join(name)),
     };
     let text = |name| folder.map(|folder| file(folder, name)).transpose().map(Option::flatten);
-    let is_named = named.is_some() || !options.template.as_os_str().is_empty();
     let config = text("tokenizer_config.json")?;
     let tokens = text("special_tokens_map.json")?;
     let named = match named {
         Some(named) => {
-            Some(read_below(&open.model_directory, &open.model_directory.join(named))?.ok_or_else(|| {
-                Error::invalid(format!(
-                    "the parameter '{TEMPLATE_PARAMETER}' of model '{}' is '{named}', where a file below the model's \
-                 directory is expected",
-                    open.model
-                ))
-            })?)
+            let from = format!("the parameter '{TEMPLATE_PARAMETER}' of model '{}' is '{named}'", open.model);
+            let source = read_below(&open.model_directory, &open.model_directory.join(named))?.ok_or_else(|| {
+                Error::invalid(format!("{from}, where a file below the model's directory is expected"))
+            })?;
+            Some((source, from))
         }
-        None if options.template.as_os_str().is_empty() => text("chat_template.jinja")?,
-        None => Some(read(&options.template)?.ok_or_else(|| {
-            Error::invalid(format!("--chat-template is '{}', where a file is expected", options.template.display()))
-        })?),
+        None => template_of(options)?,
+    };
+    let (source, from) = match named {
+        Some((source, from)) => (Some(source), from),
+        None => (text("chat_template.jinja")?, folder.map(|it| it.display().to_string()).unwrap_or_default()),
     };
     let FolderTemplates { default, tool_use, tokens } =
-        of_folder(config.as_deref(), named.as_deref(), tokens.as_deref())?;
-    let from = || match folder {
-        Some(folder) if !is_named => folder.display().to_string(),
-        _ => String::from("the named template"),
-    };
-    let compiled = |source: Option<String>| {
-        let compiled = source.map(|source| Template::compile(&source)).transpose();
-        compiled.map_err(|error| Error::invalid(format!("{}: {}", from(), error.message())))
-    };
+        of_folder(config.as_deref(), source.as_deref(), tokens.as_deref())?;
+    let compiled = |source: Option<String>| source.map(|source| compile(&source, &from)).transpose();
     Ok(Templates { default: compiled(default)?, tool_use: compiled(tool_use)?, tokens })
 }
 

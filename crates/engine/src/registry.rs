@@ -1,5 +1,6 @@
 //! The engine: backends, the table of models, and the steps that load and unload versions.
 
+use crate::chat_model;
 use crate::cycles::Cycles;
 use crate::deadlines::Deadlines;
 use crate::directory::Directory;
@@ -77,7 +78,8 @@ impl Engine {
     /// Creates an engine without models.
     ///
     /// # Errors
-    /// INTERNAL if no thread can be started; INVALID_ARG if the machine has less memory than the response cache needs.
+    /// INTERNAL if no thread can be started; INVALID_ARG if the machine has less memory than the response cache needs,
+    /// or for an option of chats.
     pub fn new(options: EngineOptions, backends: Vec<Arc<dyn Backend>>) -> Result<Arc<Self>> {
         let cache = options.response_cache_bytes.map(LocalCache::new).transpose()?;
         Self::with_cache(options, backends, cache.map(|cache| Arc::new(cache) as Arc<dyn Cache>))
@@ -86,12 +88,13 @@ impl Engine {
     /// Creates an engine without models, with this response cache.
     ///
     /// # Errors
-    /// INTERNAL if no thread can be started.
+    /// INTERNAL if no thread can be started; INVALID_ARG for an option of chats.
     pub fn with_cache(
         options: EngineOptions,
         backends: Vec<Arc<dyn Backend>>,
         cache: Option<Arc<dyn Cache>>,
     ) -> Result<Arc<Self>> {
+        chat_model::check(&options.chat)?;
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
         let directory = Arc::new(Directory::default());

@@ -18,6 +18,15 @@ pub struct TextName {
     pub version: Option<i64>,
     /// The tokenizer of token ids that clients send under this name.
     pub token_ids: TokenIds,
+    /// Whether the name is an alias.
+    pub is_alias: bool,
+}
+
+impl TextName {
+    /// The name of a model itself.
+    fn of_model(model: &str, version: Option<i64>) -> Self {
+        Self { model: model.to_owned(), version, token_ids: TokenIds::Undeclared, is_alias: false }
+    }
 }
 
 /// An alias of a text model.
@@ -65,28 +74,27 @@ impl Engine {
             && let Some(number) = parsed(number)
         {
             let found = self.known_name(&table, name);
-            let unknown = || TextName { model: name.to_owned(), version: None, token_ids: TokenIds::Undeclared };
-            return TextName { version: Some(number), ..found.unwrap_or_else(unknown) };
+            return TextName { version: Some(number), ..found.unwrap_or_else(|| TextName::of_model(name, None)) };
         }
-        TextName { model: name.to_owned(), version: None, token_ids: TokenIds::Undeclared }
+        TextName::of_model(name, None)
     }
 
     fn known_name(&self, table: &Table, name: &str) -> Option<TextName> {
         if table.has(name) {
-            return Some(TextName { model: name.to_owned(), version: None, token_ids: TokenIds::Undeclared });
+            return Some(TextName::of_model(name, None));
         }
         if let Some(found) = self.shared.options.text_aliases.iter().find(|option| option.alias == name) {
             return Some(of_option(&found.model, &found.tokens));
         }
         let (model, token_ids) = table.aliases.get(name)?.clone();
-        Some(TextName { model, version: None, token_ids })
+        Some(TextName { model, version: None, token_ids, is_alias: true })
     }
 
     /// Aliases of options and of serving models that mean a known model, in order of their names.
     pub fn text_aliases(&self) -> Vec<TextAlias> {
         let table = self.directory.load();
         let of_models = table.aliases.iter().map(|(alias, (model, token_ids))| {
-            let name = TextName { model: model.clone(), version: None, token_ids: *token_ids };
+            let name = TextName { model: model.clone(), version: None, token_ids: *token_ids, is_alias: true };
             (alias.clone(), name)
         });
         let options = self.shared.options.text_aliases.iter();
@@ -121,10 +129,8 @@ fn of_option(model: &str, tokens: &str) -> TextName {
     let token_ids = TokenIds::DECLARED.into_iter().find(|known| known.name() == tokens);
     let token_ids = token_ids.unwrap_or(TokenIds::Undeclared);
     let versioned = model.rsplit_once(':').and_then(|(model, number)| Some((model, parsed(number)?)));
-    match versioned {
-        Some((model, number)) => TextName { model: model.to_owned(), version: Some(number), token_ids },
-        None => TextName { model: model.to_owned(), version: None, token_ids },
-    }
+    let (model, version) = versioned.map_or((model, None), |(model, number)| (model, Some(number)));
+    TextName { token_ids, is_alias: true, ..TextName::of_model(model, version) }
 }
 
 /// The number of a version, without a sign.

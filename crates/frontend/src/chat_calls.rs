@@ -32,7 +32,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tensor::{Code, Error, Result};
+use tensor::{Error, Result};
 
 /// Bytes of chunks that are made before they are written.
 const BURST_BYTES_MAX: usize = 16 << 10;
@@ -184,7 +184,8 @@ fn fresh() -> String {
 
 /// The model that a body names, or the only one that chats, if the caller may use it.
 fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str) -> TextResult<ChatTarget<'e>> {
-    let HttpExchange { context, with, .. } = exchange;
+    let asked = text_calls::name_asked(exchange, name);
+    let name = asked.as_deref();
     let parts: Vec<_> =
         name.filter(|_| !separator.is_empty()).map_or(Vec::new(), |name| name.split(separator).collect());
     let (base, lora) = match (name, &parts[..]) {
@@ -192,23 +193,16 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
         (name, _) => (name, None),
     };
     let found = match base {
-        Some(base) => context.engine.text_name(base),
-        None => only_model(exchange)?,
+        Some(base) => exchange.context.engine.text_name(base),
+        None => text_calls::only_of(exchange, &usable_models(&all_models(exchange), exchange), || {
+            "no model chats".to_owned()
+        })?,
     };
-    with.grant.admit_model(&found.model)?;
-    let number = found.version.map(|number| number.to_string()).unwrap_or_default();
-    let version = with.version(&context.engine, &found.model, &number).map_err(|error| {
-        let kind = if error.code() == Code::NotFound { FailureKind::UnknownModel } else { FailureKind::Other };
-        let is_of_triton = context.openai_errors_as_triton && kind == FailureKind::UnknownModel;
-        let error = match name {
-            Some(name) if is_of_triton => error.with_text(format!("Unknown model: {name}")),
-            Some(_) if kind == FailureKind::UnknownModel => {
-                let usable = usable_models(exchange, UNKNOWN_NAMES_MAX).join(", ");
-                error.with_text(format!("{}; models that chat: {usable}", error.message()))
-            }
-            _ => error,
-        };
-        TextError::of(error, kind, Some("model"))
+    let version = text_calls::version_of(exchange, name, &found, || {
+        let all = all_models(exchange);
+        let mut usable = usable_models(&all, exchange);
+        usable.truncate(UNKNOWN_NAMES_MAX);
+        Some(format!("models that chat: {}", usable.join(", ")))
     })?;
     let model = version.chat().ok_or_else(|| {
         let text = format!(
@@ -233,27 +227,14 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
     Ok(ChatTarget { version, model, name, lora: lora.map(str::to_owned) })
 }
 
-/// The only model that chats and that the caller may use.
-fn only_model(exchange: &HttpExchange<'_>) -> TextResult<engine::TextName> {
-    let usable = usable_models(exchange, usize::MAX);
-    match &usable[..] {
-        [model] => Ok(exchange.context.engine.text_name(model)),
-        [] => {
-            let error = Error::not_found("no model chats");
-            Err(TextError::of(error, FailureKind::UnknownModel, Some("model")))
-        }
-        _ => {
-            let text = format!("the request names no model; name one of {}", usable.join(", "));
-            Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")))
-        }
-    }
+fn all_models(exchange: &HttpExchange<'_>) -> Vec<Arc<ModelVersion>> {
+    exchange.context.engine.chat_models()
 }
 
-/// Names of the models that chat and that the caller may use.
-fn usable_models(exchange: &HttpExchange<'_>, most: usize) -> Vec<String> {
-    let all = exchange.context.engine.chat_models();
+/// Names of the models that the caller may use.
+fn usable_models<'m>(all: &'m [Arc<ModelVersion>], exchange: &HttpExchange<'_>) -> Vec<&'m str> {
     let names = all.iter().map(|version| version.signature.model.as_str());
-    names.filter(|model| exchange.with.grant.covers(model)).take(most).map(str::to_owned).collect()
+    names.filter(|model| exchange.with.grant.covers(model)).collect()
 }
 
 /// Calls that the request demands.

@@ -26,6 +26,7 @@ use protocol::text::{self, FormError, Role, TextFacts, TextOptions, Texts, Token
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, Parameter, RequestedOutput, Signature};
 use serde::de::DeserializeOwned;
 use smallvec::smallvec;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tensor::{Code, Data, DataType, Error, Name, Shape};
@@ -173,31 +174,67 @@ pub struct Ran {
     pub ns: u64,
 }
 
+/// The name that a request has: that of its body, else `?model=`.
+pub fn name_asked<'a>(exchange: &'a HttpExchange<'_>, name: Option<&'a str>) -> Option<Cow<'a, str>> {
+    let in_query = || Some(query_value(exchange.head.query(), "model")).filter(|name| !name.is_empty());
+    name.map(Cow::Borrowed).or_else(in_query)
+}
+
+/// The version that a name means, if the caller may use it. `asked`: the name that the request has; `usable`: names
+/// that an unknown one may be mistaken for, as the end of a sentence.
+pub fn version_of<'e>(
+    exchange: &'e HttpExchange<'_>,
+    asked: Option<&str>,
+    found: &TextName,
+    usable: impl FnOnce() -> Option<String>,
+) -> TextResult<&'e Arc<ModelVersion>> {
+    let HttpExchange { context, with, .. } = exchange;
+    let model = &found.model;
+    with.grant.admit_model(model)?;
+    let number = found.version.map(|number| number.to_string()).unwrap_or_default();
+    with.version(&context.engine, model, &number).map_err(|error| {
+        let kind = if error.code() == Code::NotFound { FailureKind::UnknownModel } else { FailureKind::Other };
+        let is_of_triton = context.openai_errors_as_triton && kind == FailureKind::UnknownModel;
+        let text = match asked {
+            None => None,
+            Some(asked) if is_of_triton => Some(format!("Unknown model: {asked}")),
+            Some(asked) if found.is_alias => Some(format!("'{asked}' is an alias of '{model}': {}", error.message())),
+            Some(_) if kind == FailureKind::UnknownModel => {
+                usable().map(|usable| format!("{}; {usable}", error.message()))
+            }
+            Some(_) => None,
+        };
+        let error = match text {
+            Some(text) => error.with_text(text),
+            None => error,
+        };
+        TextError::of(error, kind, Some("model"))
+    })
+}
+
+/// The only one of the models that a request without a name can mean. `none`: the error if there is none.
+pub fn only_of(exchange: &HttpExchange<'_>, usable: &[&str], none: impl FnOnce() -> String) -> TextResult<TextName> {
+    match usable {
+        [model] => Ok(exchange.context.engine.text_name(model)),
+        [] => Err(TextError::of(Error::not_found(none()), FailureKind::UnknownModel, Some("model"))),
+        _ => {
+            let text = format!("the request names no model; name one by ?model= or in the body: {}", usable.join(", "));
+            Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")))
+        }
+    }
+}
+
 /// The model that a body names, or the only one of these roles, if the caller may use it. The first role with a model
 /// counts.
 pub fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, roles: &[Role]) -> TextResult<TextTarget<'e>> {
-    let HttpExchange { context, head, with, .. } = exchange;
-    let asked = query_value(head.query(), "model");
-    let asked = name.or((!asked.is_empty()).then_some(&*asked));
-    let TextName { model, version, token_ids } = match asked {
-        Some(name) => context.engine.text_name(name),
+    let asked = name_asked(exchange, name);
+    let asked = asked.as_deref();
+    let found = match asked {
+        Some(name) => exchange.context.engine.text_name(name),
         None => only_model(exchange, roles)?,
     };
-    with.grant.admit_model(&model)?;
-    let number = version.map(|number| number.to_string()).unwrap_or_default();
-    let version = with.version(&context.engine, &model, &number).map_err(|error| {
-        let kind = if error.code() == Code::NotFound { FailureKind::UnknownModel } else { FailureKind::Other };
-        let is_of_triton = context.openai_errors_as_triton && kind == FailureKind::UnknownModel;
-        let error = match asked {
-            Some(asked) if is_of_triton => error.with_text(format!("Unknown model: {asked}")),
-            Some(asked) if asked != model && !number.is_empty() && asked == format!("{model}:{number}") => error,
-            Some(asked) if asked != model => {
-                error.with_text(format!("'{asked}' is an alias of '{model}': {}", error.message()))
-            }
-            _ => error,
-        };
-        TextError::of(error, kind, Some("model"))
-    })?;
+    let version = version_of(exchange, asked, &found, || None)?;
+    let TextName { model, token_ids, .. } = found;
     exchange.accept(version);
     let unfit = |text: String| Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
     let Some(facts) = version.text_facts() else {
@@ -227,18 +264,10 @@ fn only_model(exchange: &HttpExchange<'_>, roles: &[Role]) -> TextResult<TextNam
         models.iter().filter(is_usable).map(|(version, _)| version.signature.model.as_str()).collect::<Vec<_>>()
     };
     let found = roles.iter().map(|&role| usable(role)).find(|found| !found.is_empty()).unwrap_or_default();
-    match found[..] {
-        [model] => Ok(TextName { model: model.to_owned(), version: None, token_ids: TokenIds::Undeclared }),
-        [] => {
-            let roles: Vec<_> = roles.iter().map(|role| role.name()).collect();
-            let text = format!("no model has the role '{}'", roles.join("' or '"));
-            Err(TextError::of(Error::not_found(text), FailureKind::UnknownModel, Some("model")))
-        }
-        _ => {
-            let text = format!("the request names no model; name one by ?model= or in the body: {}", found.join(", "));
-            Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")))
-        }
-    }
+    only_of(exchange, &found, || {
+        let roles: Vec<_> = roles.iter().map(|role| role.name()).collect();
+        format!("no model has the role '{}'", roles.join("' or '"))
+    })
 }
 
 /// The endpoints that serve a role.

@@ -187,6 +187,8 @@ pub struct ChatOptions {
     pub lora_separator: String,
     /// `--model-control-mode=explicit`: clients may load and unload models.
     pub is_explicit: bool,
+    /// `nereid check --load`: a template that cannot be read, or that renders no message of a user, fails the load.
+    pub is_strict: bool,
 }
 
 impl Default for ChatOptions {
@@ -199,6 +201,7 @@ impl Default for ChatOptions {
             max_tokens_default: 16,
             lora_separator: String::new(),
             is_explicit: false,
+            is_strict: false,
         }
     }
 }

@@ -990,7 +990,11 @@ loraSeparator: string,
 /**
  * `--model-control-mode=explicit`: clients may load and unload models.
  */
-isExplicit: boolean, };
+isExplicit: boolean,
+/**
+ * `nereid check --load`: a template that cannot be read, or that renders no message of a user, fails the load.
+ */
+isStrict: boolean, };
 
 /**
  * The listener of `--control-address`.

@@ -7,7 +7,7 @@ import { entriesOf, type Entry } from './inputs.js'
 import { clientOf, counted, modelOf, timesBetween, type Counted, type Model, type ServerTimes } from './model.js'
 import { regionOf, type Region } from './region.js'
 import { requestsOf, ringFile, type Requests } from './requests.js'
-import type { Load, Settings, Target } from './settings.js'
+import { textPath, type Load, type Settings, type Target } from './settings.js'
 
 /** A measurement under one load. */
 export interface Row {
@@ -69,7 +69,7 @@ export class Subject {
     let region: Region | null = null
     try {
       const model = await modelOf(target, client, settings, generator.stopped)
-      const isText = settings.endpoint === 'embeddings' || settings.endpoint === 'rerank'
+      const isText = textPath(settings.endpoint) !== null
       const entries = isText ? [] : entriesOf(model, settings)
       if (settings.sharedMemory) region = await regionOf(client, model, entries, settings.outputBytes)
       const subject = new Subject(target, model, entries, client, settings, generator, region)

@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { ClientError, connect, type Client, type ModelStatistics } from 'nereid/client'
 import { CommandError, headersWithKey, membersOf } from '../../internal.js'
-import type { Settings, Target } from './settings.js'
+import { textPath, type Settings, type Target } from './settings.js'
 
 export interface TensorFacts {
   name: string
@@ -69,7 +69,7 @@ export async function modelOf(target: Target, client: Client, settings: Settings
 
 async function readModel(client: Client, settings: Settings, signal: AbortSignal): Promise<Model> {
   const name = settings.model === '' ? await onlyModel(client, signal) : settings.model
-  if (settings.endpoint === 'embeddings' || settings.endpoint === 'rerank')
+  if (textPath(settings.endpoint) !== null)
     return { name, version: '', inputs: [], outputs: [], batchMax: Infinity, isDecoupled: false }
   const { version } = settings
   const options = version === '' ? { signal } : { signal, version }

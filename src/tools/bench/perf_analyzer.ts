@@ -80,10 +80,6 @@ const METRICS = "the table has the server's own times; look at /metrics with Pro
 const TRACES = 'set traces on the server: POST /v2/trace/setting'
 const TLS_HOST = 'the host of a certificate is always checked; --tls-ca names the certificates to trust'
 
-const CHATS =
-  'chats are not measured; --endpoint=generate_stream measures a stream of responses, with times to the first and ' +
-  'the next ones'
-
 /** Rules by the names that an option has. */
 const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
   ['m', as('model')],
@@ -118,7 +114,7 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
     only('triton', (text) =>
       text === 'triton_c_api'
         ? '--service-kind=triton_c_api: start the server and give its URL instead'
-        : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and /v1 embeddings and rerank`,
+        : `--service-kind=${text}: nereid bench measures servers of the v2 protocol, and openai measures /v1`,
     ),
   ],
   [
@@ -151,7 +147,10 @@ const TABLE: readonly (readonly [names: string, rule: Rule])[] = [
     'enable-mpi',
     instead('--enable-mpi: nereid bench runs on one machine: start it on each, with its part of the rate'),
   ],
-  ['session-concurrency', instead(`--session-concurrency: ${CHATS}`)],
+  [
+    'session-concurrency',
+    instead('--session-concurrency: sessions are not measured; --endpoint=chat measures chats of one message'),
+  ],
   [
     'request-intervals fixed-schedule',
     instead('own schedules of requests are not sent: use --request-rate-range with --request-distribution=poisson'),
@@ -183,6 +182,8 @@ const TELLING = new Set([
 const OPENAI = new Map([
   ['v1/embeddings', 'embeddings'],
   ['v1/rerank', 'rerank'],
+  ['v1/chat/completions', 'chat'],
+  ['v1/completions', 'completions'],
 ])
 
 /** Options of ours whose value may be missing, with the words that are one; another word is a URL. */
@@ -249,7 +250,10 @@ export function rewritten(args: readonly string[]): Rewritten {
   }
   const has = (name: string): boolean => given.some((one) => one.name === name)
   if (isOpenAi && !has('endpoint'))
-    throw new CommandError(`--service-kind=openai needs --endpoint=v1/embeddings or --endpoint=v1/rerank: ${CHATS}`)
+    throw new CommandError(`--service-kind=openai needs --endpoint=PATH, of ${[...OPENAI.keys()].join(', ')}`)
+  // Streams of chats are the only form that is measured.
+  const isStream = (one: Given): boolean => isOpenAi && one.label === '--streaming'
+  if (given.some(isStream)) out.splice(out.indexOf('--endpoint=stream'), 1)
   const word = given.find((one) => one.name === 'URL word')
   if (has('URL') && word !== undefined)
     throw new CommandError(`-u and ${word.label} are both a URL: give only one of them`)
@@ -257,11 +261,15 @@ export function rewritten(args: readonly string[]): Rewritten {
     if (!has('stop-within') && !has('requests') && !has('goal')) out.push('--stop-within=10')
     if (!has('arrivals')) out.push('--arrivals=constant')
   }
-  return { args: out, extras, given: given.filter((one) => one.name !== 'URL word'), notes: [...new Set(notes)] }
+  return {
+    args: out,
+    extras,
+    given: given.filter((one) => one.name !== 'URL word' && !isStream(one)),
+    notes: [...new Set(notes)],
+  }
 }
 
 function endpointOf(text: string): string {
   const path = text.replace(/^\//, '')
-  if (path.startsWith('v1/chat') || path === 'v1/completions') throw new CommandError(`--endpoint=${text}: ${CHATS}`)
   return OPENAI.get(path) ?? text
 }

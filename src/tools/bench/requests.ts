@@ -5,7 +5,7 @@ import { textsOf, type Entry } from './inputs.js'
 import type { Model } from './model.js'
 import type { Form } from './generator.js'
 import type { Region } from './region.js'
-import type { Settings, Target } from './settings.js'
+import { isChat, textPath, type Settings, type Target } from './settings.js'
 import { valuesOf, type Tensor } from './tensors.js'
 
 export interface Requests {
@@ -39,8 +39,11 @@ export function requestsOf(
   const name = encodeURIComponent(model.name)
   const version = model.version === '' ? '' : `/versions/${encodeURIComponent(model.version)}`
   const one = { form: 'single', responses: 'one' } as const
-  if (endpoint === 'embeddings' || endpoint === 'rerank')
-    return { ...one, path: `${target.base}/v1/${endpoint}`, ring: textBodies(model, settings).map(json) }
+  const path = textPath(endpoint)
+  if (path !== null) {
+    const form = isChat(endpoint) ? ({ form: 'events', responses: 'final' } as const) : one
+    return { ...form, path: target.base + path, ring: textBodies(model, settings).map(json) }
+  }
   if (endpoint === 'generate' || endpoint === 'generate_stream') {
     const ring = entries.map(({ inputs }) => json({ ...membersOf(inputs), ...Object.fromEntries(settings.parameters) }))
     return {
@@ -92,11 +95,19 @@ function textBodies(model: Model, settings: Settings): object[] {
   const several = (from: number, count: number): string[] => Array.from({ length: count }, (_, k) => at(from + k))
   const batch = settings.endpoint === 'rerank' && settings.batch === 1 ? DOCUMENTS : settings.batch
   const count = Math.max(1, Math.min(TEXTS, Math.ceil(texts.length / (settings.endpoint === 'rerank' ? 1 : batch))))
-  return Array.from({ length: count }, (_, i) =>
-    settings.endpoint === 'rerank'
-      ? { model: model.name, query: at(i), documents: several(i + 1, batch) }
-      : { model: model.name, input: batch === 1 ? at(i) : several(i * batch, batch), encoding_format: 'base64' },
-  )
+  const stream = { model: model.name, stream: true, ...Object.fromEntries(settings.parameters) }
+  return Array.from({ length: count }, (_, i) => {
+    switch (settings.endpoint) {
+      case 'rerank':
+        return { model: model.name, query: at(i), documents: several(i + 1, batch) }
+      case 'chat':
+        return { ...stream, messages: [{ role: 'user', content: at(i) }] }
+      case 'completions':
+        return { ...stream, prompt: at(i) }
+      default:
+        return { model: model.name, input: batch === 1 ? at(i) : several(i * batch, batch), encoding_format: 'base64' }
+    }
+  })
 }
 
 function httpRequest({ tensors, parameters }: Settings, { inputs }: Entry, region: Region | null, i: number): Request {

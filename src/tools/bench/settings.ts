@@ -5,8 +5,27 @@ import { dirname } from 'node:path'
 import { CommandError, commandNamed, headerOf, readArguments } from '../../internal.js'
 import { rewritten, type Extra, type Given } from './perf_analyzer.js'
 
-export const ENDPOINTS = ['infer', 'stream', 'generate', 'generate_stream', 'embeddings', 'rerank'] as const
+/** Endpoints below /v1, whose requests are texts, with their paths. */
+const OF_TEXTS = {
+  embeddings: 'embeddings',
+  rerank: 'rerank',
+  chat: 'chat/completions',
+  completions: 'completions',
+} as const
+export type TextEndpoint = keyof typeof OF_TEXTS
+
+export const ENDPOINTS = [
+  ...(['infer', 'stream', 'generate', 'generate_stream'] as const),
+  ...(Object.keys(OF_TEXTS) as TextEndpoint[]),
+]
 export type Endpoint = (typeof ENDPOINTS)[number]
+
+/** The path of an endpoint below /v1; null for another one. */
+export const textPath = (endpoint: Endpoint): string | null =>
+  Object.hasOwn(OF_TEXTS, endpoint) ? `/v1/${OF_TEXTS[endpoint as TextEndpoint]}` : null
+
+/** Whether requests are texts that a model continues, in a stream. */
+export const isChat = (endpoint: Endpoint): boolean => endpoint === 'chat' || endpoint === 'completions'
 
 /** A closed loop of so many requests in flight, or an open one of so many requests per second. */
 export interface Load {
@@ -186,7 +205,7 @@ function checkEffect(
   { endpoint, targets, isGrpc }: { endpoint: Endpoint; targets: readonly Target[]; isGrpc: boolean },
 ): void {
   const of = (name: string): Given | undefined => given.find((one) => one.name === name)
-  const isText = endpoint === 'embeddings' || endpoint === 'rerank'
+  const isText = textPath(endpoint) !== null
   const isInfer = endpoint === 'infer' || endpoint === 'stream'
   const by = `with --endpoint=${endpoint}`
   const check = (isWrong: boolean, names: readonly string[], other: string): void => {
@@ -196,9 +215,11 @@ function checkEffect(
   const isOpen = of('rate') !== undefined || of('goal') !== undefined
   check(!isOpen, ['arrivals'], 'without --rate or --goal')
   check(targets.length < 2, ['pairs'], 'without two URLs to compare')
-  check(!isText, ['text-words'], 'without --endpoint=embeddings or --endpoint=rerank')
+  check(!isText, ['text-words'], 'without --endpoint=embeddings, rerank, chat or completions')
   check(of('data') !== undefined, ['text-words'], 'with --data, which gives the texts')
-  check(isText, ['shape', 'request-parameter', 'tensors', 'version'], by)
+  check(isText, ['shape', 'tensors', 'version'], by)
+  check(isText && !isChat(endpoint), ['request-parameter'], by)
+  check(isChat(endpoint), ['batch'], by)
   check(!isInfer, ['tensors'], by)
   check(isGrpc, ['tensors'], 'with gRPC, which has one form of tensors')
   check(of('shared-memory') !== undefined, ['tensors'], 'with --shared-memory')

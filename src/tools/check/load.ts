@@ -33,13 +33,15 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   }
   if (repositories.size === 0) return []
   const repository = { ...settings.repository, paths: [...repositories] }
+  const { core } = settings
+  const strict = { ...core, engine: { ...core.engine, chat: { ...core.engine.chat, isStrict: true } } }
   // Errors of each version, or of a model that failed before its versions, without the load's own words.
   const failed = new Map<string, Set<string>>()
   const observe = ({ model, phase, detail }: LoadEvent): void => {
     if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.trimEnd()))
   }
   const names = isWhole ? null : [...new Set(single)]
-  const server = await loadQuietly({ ...settings, repository }, names, { observe })
+  const server = await loadQuietly({ ...settings, core: strict, repository }, names, { observe })
   await server.stop(0)
   return server.failures.flatMap(({ model, reason }) =>
     [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })),

@@ -464,7 +464,7 @@ fn models_have_aliases_and_versions_in_names() {
         config.parameters.insert("nereid.alias".into(), parameter("small tokens=cl100k_base; other"));
     });
     let engine = engine.expect("a model");
-    let name = |model: &str, version, token_ids| TextName { model: model.into(), version, token_ids };
+    let name = |model: &str, version, token_ids| (model.to_owned(), version, token_ids);
     for (asked, expected) in [
         ("m", name("m", None, TokenIds::Undeclared)),
         ("m:1", name("m", Some(1), TokenIds::Undeclared)),
@@ -475,7 +475,9 @@ fn models_have_aliases_and_versions_in_names() {
         ("unknown", name("unknown", None, TokenIds::Undeclared)),
         ("unknown:+1", name("unknown:+1", None, TokenIds::Undeclared)),
     ] {
-        assert_eq!(engine.text_name(asked), expected, "{asked}");
+        let TextName { model, version, token_ids, is_alias } = engine.text_name(asked);
+        assert_eq!((model, version, token_ids), expected, "{asked}");
+        assert_eq!(is_alias, ["small", "small:1", "other", "big"].contains(&asked), "{asked}");
     }
     let aliases: Vec<_> = engine.text_aliases().into_iter().map(|alias| alias.alias).collect();
     assert_eq!(aliases, ["big", "other", "small"]);

@@ -44,7 +44,7 @@ def answer(request):
         )
         return
     structured = sampling.get("structured_outputs")
-    structured = json.loads(structured) if isinstance(structured, str) else structured
+    structured = None if structured is None else json.loads(structured)
     stop = sampling.get("stop") or []
     tokens = pieces(
         prompt,
