@@ -69,6 +69,7 @@ pub fn chat_forms(data: &[u8]) -> bool {
         return true;
     }
     place(&request, model & 2 == 2);
+    let _ = crate::logprobs::read(text);
     if request.prompts.len().max(1) * request.choices > CHOICES_MAX {
         return true;
     }

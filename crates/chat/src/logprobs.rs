@@ -55,18 +55,45 @@ impl<'de> Deserialize<'de> for Ordered {
     }
 }
 
-/// Reads `[{"ID": {"logprob", "rank", "decoded_token"}, …}, …]`, a step for each token, or `null`.
+/// The number that OpenAI's own answer has for a probability of zero: JSON has no infinity.
+const LEAST: f64 = -9999.0;
+
+/// JSON with [`LEAST`] for the words that Python's `json.dumps` writes for numbers which JSON does not have.
+fn without_words_of_python(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    let (mut rest, mut is_text) = (json, false);
+    while let Some((&byte, tail)) = rest.split_first() {
+        let word = [&b"-Infinity"[..], b"Infinity", b"NaN"].into_iter().find(|&word| rest.starts_with(word));
+        let taken = match (byte, word) {
+            (_, Some(word)) if !is_text => {
+                out.extend_from_slice(LEAST.to_string().as_bytes());
+                rest = rest.get(word.len()..).unwrap_or_default();
+                continue;
+            }
+            (b'\\', _) if !tail.is_empty() => 2,
+            _ => 1,
+        };
+        is_text ^= byte == b'"';
+        let (taken, tail) = rest.split_at(taken);
+        out.extend_from_slice(taken);
+        rest = tail;
+    }
+    out
+}
+
+/// Reads `[{"ID": {"logprob", "rank", "decoded_token"}, …}, …]`, a step for each token, or `null`; also as Python
+/// writes it.
 ///
 /// # Errors
 /// INTERNAL, by the model.
 pub fn read(json: &[u8]) -> Result<Vec<TokenStep>> {
     let all: Option<Vec<Ordered>> = serde_json::from_slice(json)
+        .or_else(|_| serde_json::from_slice(&without_words_of_python(json)))
         .map_err(|error| Error::internal(format!("the model's log probabilities are malformed: {error}")).by_model())?;
     let step = |Ordered(all): Ordered| {
         let token = |given: Given| Token {
             text: given.decoded_token.unwrap_or_default(),
-            // JSON has no infinity; OpenAI's own answer has this number for it.
-            logprob: given.logprob.max(-9999.0),
+            logprob: given.logprob.max(LEAST),
             rank: given.rank.unwrap_or(0),
         };
         TokenStep(all.into_iter().map(token).collect())
@@ -173,6 +200,11 @@ mod tests {
                 + r#""top_logprobs":[{"x":-0.5,"Hé":-1.5},{"!":-0.25}]}"#
         );
         assert_eq!(read(b"null").unwrap(), []);
+        // A token that a schema forbids, as json.dumps writes it.
+        let words = r#"[{"7":{"logprob":-Infinity,"decoded_token":"NaN \"NaN\\"},"8":{"logprob":NaN}}]"#;
+        let steps = read(words.as_bytes()).unwrap();
+        let found: Vec<_> = steps[0].0.iter().map(|token| (&*token.text, token.logprob)).collect();
+        assert_eq!(found, [("NaN \"NaN\\", LEAST), ("", LEAST)]);
         assert!(read(b"[1]").unwrap_err().message().contains("malformed"));
     }
 }
