@@ -1,5 +1,7 @@
 //! Requests to inputs of models, and their responses to replies.
 
+mod support;
+
 use bytes::Bytes;
 use chat::fields::On;
 use chat::places::{Asked, Places, Said};
@@ -161,18 +163,7 @@ fn wrong_values_name_their_field() {
 }
 
 fn facts(parser: Option<ToolParser>, stop: &[&str]) -> Facts {
-    Facts {
-        id: "id".to_owned(),
-        created: 5,
-        model: "m".to_owned(),
-        parser,
-        forced: None,
-        call_bytes_max: 1000,
-        fresh: || "0123456789abcdef".to_owned(),
-        stop: stop.iter().map(|&text| text.to_owned()).collect(),
-        counts: true,
-        max_tokens: None,
-    }
+    Facts { parser, stop: stop.iter().map(|&text| text.to_owned()).collect(), ..support::facts("id") }
 }
 
 fn piece(text: &[u8]) -> Said {

@@ -3,6 +3,8 @@
 //! With `NEREID_RESPONSES=FILE` the objects and events are written to a file, one JSON value per line, for
 //! `responses/check.py`.
 
+mod support;
+
 use bytes::Bytes;
 use chat::places::Said;
 use chat::request::{ChatRequest, ToolChoice};
@@ -17,18 +19,7 @@ fn read(body: &Value) -> Result<ChatRequest, String> {
 }
 
 fn facts(parser: Option<ToolParser>) -> Facts {
-    Facts {
-        id: "resp_1".to_owned(),
-        created: 5,
-        model: "m".to_owned(),
-        parser,
-        forced: None,
-        call_bytes_max: 1000,
-        fresh: || "0123456789abcdef".to_owned(),
-        stop: [].into(),
-        counts: true,
-        max_tokens: None,
-    }
+    Facts { parser, ..support::facts("resp_1") }
 }
 
 /// A reply to pieces of text, the last with this reason.
