@@ -83,8 +83,8 @@ pub const FIELDS: &[Field] = &{
     use Use::*;
     [
         field("model", Both, Text, Here, true,
-            "A model, `model:version`, an alias, or `model` with the name of a LoRA. Without it, the only model \
-             that chats."),
+            "A model, `model:version`, an alias, or `model` with the name of a LoRA. Without it, that \
+             of `?model=`, else the only model that chats."),
         field("messages", Chat, List, Here, true, "The conversation. Contents are texts or lists of text parts."),
         field("prompt", Completions, Any, Here, true, "A text, or a list of texts. Token ids are rejected."),
         field("stream", Both, Flag, Here, true, "Send the text as server-sent events while it is made."),
