@@ -287,7 +287,8 @@ def test_a_logit_bias_bans_a_token_and_forces_one(chats):
 
 def test_penalties_give_the_text_of_vllm(chats):
     expected = chats.expected["penalties"]
-    assert expected["text"] != chats.expected["hello"]["text"]
+    # vLLM 0.13 on a CPU leaves penalties out.
+    assert (expected["text"] != chats.expected["hello"]["text"]) is (chats.kind == "ours")
     assert chats.chat(**GREEDY, **PENALTIES)["choices"][0]["message"]["content"] == expected["text"]
 
 
@@ -374,8 +375,6 @@ def test_sixteen_streams_at_once_are_not_mixed(chats):
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_client_that_leaves_ends_the_request_of_the_engine(chats, streams, record_testsuite_property):
-    if chats.kind == "public" and not streams:
-        pytest.skip("the public backend looks only at each output whether a client has left, of which a whole reply has one")
     before = chats.tokens()
     ask = {"model": "tiny", "messages": HELLO, "max_tokens": 3500, "ignore_eos": True, "temperature": 0, "stream": streams}
     connection = http.client.HTTPConnection("127.0.0.1", chats.server.http_port, timeout=60)
