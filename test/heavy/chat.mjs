@@ -147,8 +147,14 @@ export const tritonPython = async () => (await peerEnvironment(ROOT, 'chat-trito
  * Runs Triton's tests of a kind of model, in the directory that `assembled` returned. Returns the report of pytest.
  *
  * @param flags of the servers that the tests start
+ * @param omitted tests that do not run
  */
-export async function tritonRun(checks, python, { name, cwd, flags, backend, parser, places, known, seconds, env }) {
+export async function tritonRun(
+  checks,
+  python,
+  { name, cwd, flags, places, omitted = [], known, seconds, env, ...kind },
+) {
+  const { backend, parser } = kind
   const command = [
     process.execPath,
     join(ROOT, 'dist', 'cli', 'main.js'),
@@ -162,7 +168,10 @@ export async function tritonRun(checks, python, { name, cwd, flags, backend, par
     checks,
     python,
     name,
-    places.map((place) => (place === 'tests' ? place : `tests/test_${place}.py`)),
+    [
+      ...places.map((place) => (place === 'tests' ? place : `tests/test_${place}.py`)),
+      ...omitted.map((test) => `--deselect=tests/${test}`),
+    ],
     {
       cwd,
       known,

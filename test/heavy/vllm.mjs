@@ -146,10 +146,24 @@ async function tutorial(checks, python) {
 /** Names of Hugging Face that Triton's tests load, and their tokenizers. */
 const HUB_NAMES = ['meta-llama/Meta-Llama-3.1-8B-Instruct', 'unsloth/gemma-2b']
 const REVISION = '0'.repeat(40)
-/** A load takes 75 seconds on two cores, and one test starts several servers. */
+/** A load takes 75 seconds on two cores, and a test starts up to two servers. */
 const TRITON_SECONDS_MAX = 900
-/** Tests of Triton's that fail with 135 million parameters, each with its reason. */
-const KNOWN = []
+/** Tests of Triton's that fail, each with its reason; the success of one of these counts as a failure. */
+const KNOWN = [
+  // The server finds the tokenizer of the model that model.json names.
+  /test_chat_completions_no_tokenizer$/,
+  // A text that ends at its most tokens has the reason `length`; Triton's front end says `stop`.
+  /OpenAIClient::test_openai_client_(chat_)?completion$/,
+  // 135 million parameters call no tool by themselves, and find the city "Dallas, Texas".
+  /test_tool_call_and_choice$/,
+  /test_tool_call_with_required_tool_choice$/,
+  // The template of the weights takes no message without a content.
+  /test_tool_call_with_reply_response$/,
+]
+/** Tests of Triton's that want some text for a prompt without a template, which the weights may end at once. */
+const OMITTED = ['defaults', 'sampling_parameters', 'max_tokens', 'temperature_vllm', 'seed'].map(
+  (name) => `test_completions.py::TestCompletions::test_completions_${name}`,
+)
 
 /** Writes the weights as a cache of Hugging Face under the names of Triton's models, tokenizers and a LoRA. */
 async function hub(python) {
@@ -193,6 +207,7 @@ async function tritonSuite(checks, python, tests) {
     backend: 'vllm',
     parser: 'llama3',
     places: ['chat_completions', 'completions', 'openai_client', 'tool_calling', 'lora'],
+    omitted: OMITTED,
     known: KNOWN,
     seconds: TRITON_SECONDS_MAX,
     env: {
