@@ -44,9 +44,10 @@ const TRITON_PACKAGES = [
 const NODE_PACKAGES = ['openai@6.49.0', 'ai@6.0.326', '@ai-sdk/openai-compatible@2.0.92', 'zod@4.6.7']
 const say = (line) => process.stdout.write(`${line}\n`)
 
-async function pytest(checks, python, name, places, { cwd, env, known = [] }) {
+async function pytest(checks, python, name, places, { cwd, env, known = [], seconds = 300 }) {
   const report = join(HERE, `${name}.xml`)
-  const quiet = ['-q', '--tb=short', '-p', 'no:cacheprovider', '--timeout=300']
+  mkdirSync(HERE, { recursive: true })
+  const quiet = ['-q', '--tb=short', '-p', 'no:cacheprovider', `--timeout=${seconds}`]
   const args = ['-m', 'pytest', '-c', '/dev/null', `--rootdir=${cwd}`, ...quiet, '-o', 'asyncio_mode=auto']
   const code = await show(python, [...args, `--junitxml=${report}`, ...places], {
     cwd,
@@ -104,9 +105,9 @@ const skippedIn = (report) =>
     ),
   )
 
-/** Writes the tests with their models, and ours for those that a GPU and weights would serve. */
-function assembled(tests) {
-  const directory = join(HERE, 'triton')
+/** Writes the tests with their models, and ours for those that a GPU and weights would serve, below a directory. */
+export function assembled(tests, below) {
+  const directory = join(below, 'triton')
   const to = join(directory, 'tests')
   cpSync(tests, to, { recursive: true })
   rmSync(join(to, 'test_embeddings.py'))
@@ -133,50 +134,82 @@ const RUNS = [
   { backend: 'tensorrtllm', parser: 'mistral', places: ['tool_calling'] },
 ]
 
-async function tritonSuite(checks, absent) {
+/** Directory of Triton's tests, of which `--suites` has a checkout; undefined without it. */
+export function tritonTests() {
   const tests = join(process.env.NEREID_TEXT_SUITES ?? HERE, 'server', 'python', 'openai', 'tests')
-  if (!existsSync(tests)) {
-    absent.push("Triton's OpenAI front end")
-    return
-  }
-  const { python } = await peerEnvironment(ROOT, 'chat-triton', TRITON_PACKAGES, say)
-  const cwd = assembled(tests)
+  return existsSync(tests) ? tests : undefined
+}
+
+/** Interpreter with the packages of Triton's tests. */
+export const tritonPython = async () => (await peerEnvironment(ROOT, 'chat-triton', TRITON_PACKAGES, say)).python
+
+/**
+ * Runs Triton's tests of a kind of model, in the directory that `assembled` returned. Returns the report of pytest.
+ *
+ * @param flags of the servers that the tests start
+ * @param omitted tests that do not run
+ */
+export async function tritonRun(
+  checks,
+  python,
+  { name, cwd, flags, places, omitted = [], known, seconds, env, ...kind },
+) {
+  const { backend, parser } = kind
   const command = [
     process.execPath,
     join(ROOT, 'dist', 'cli', 'main.js'),
-    ...['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`),
-    `--backend-directory=${join(OWN, 'triton', 'backends')}`,
-    `--backend-config=python,python-executable=${python}`,
+    ...['http', 'grpc', 'metrics'].map((port) => `--${port}-address=127.0.0.1`),
+    ...flags,
     '--openai-errors=triton',
     '--exit-grace-secs=0',
+  ]
+  const paths = [join(OWN, 'triton', 'stand_ins'), ...(backend === 'vllm' ? [join(OWN, 'triton', 'vllm')] : [])]
+  return await pytest(
+    checks,
+    python,
+    name,
+    [
+      ...places.map((place) => (place === 'tests' ? place : `tests/test_${place}.py`)),
+      ...omitted.map((test) => `--deselect=tests/${test}`),
+    ],
+    {
+      cwd,
+      known,
+      seconds,
+      env: {
+        NEREID_TEST_CHAT_COMMAND: command.join(' '),
+        NEREID_TEST_CHAT_LIBRARY: join(OWN, 'lib'),
+        NEREID_TEST_CHAT_TOKENIZERS: TOKENIZERS,
+        TEST_TOKENIZER: 'chat',
+        TEST_BACKEND: backend,
+        TEST_TOOL_CALL_PARSER: parser,
+        TOOL_FORM: parser,
+        PYTHONPATH: paths.join(':'),
+        PYTHONDONTWRITEBYTECODE: '1',
+        PATH: `${join(OWN, 'triton', 'programs')}:${process.env.PATH}`,
+        ...env,
+      },
+    },
+  )
+}
+
+async function tritonSuite(checks, absent) {
+  const tests = tritonTests()
+  if (tests === undefined) {
+    absent.push("Triton's OpenAI front end")
+    return
+  }
+  const python = await tritonPython()
+  const cwd = assembled(tests, HERE)
+  const flags = [
+    `--backend-directory=${join(OWN, 'triton', 'backends')}`,
+    `--backend-config=python,python-executable=${python}`,
   ]
   const unseen = new Set(Object.values(SKIPPED).flat())
   const unexplained = new Set()
   for (const { backend, parser, places, known } of RUNS) {
     const name = `triton-${backend}-${parser}`
-    const paths = [join(OWN, 'triton', 'stand_ins'), ...(backend === 'vllm' ? [join(OWN, 'triton', 'vllm')] : [])]
-    const report = await pytest(
-      checks,
-      python,
-      name,
-      places.map((place) => (place === 'tests' ? place : `tests/test_${place}.py`)),
-      {
-        cwd,
-        known,
-        env: {
-          NEREID_TEST_CHAT_COMMAND: command.join(' '),
-          NEREID_TEST_CHAT_LIBRARY: join(OWN, 'lib'),
-          NEREID_TEST_CHAT_TOKENIZERS: TOKENIZERS,
-          TEST_TOKENIZER: 'chat',
-          TEST_BACKEND: backend,
-          TEST_TOOL_CALL_PARSER: parser,
-          TOOL_FORM: parser,
-          PYTHONPATH: paths.join(':'),
-          PYTHONDONTWRITEBYTECODE: '1',
-          PATH: `${join(OWN, 'triton', 'programs')}:${process.env.PATH}`,
-        },
-      },
-    )
+    const report = await tritonRun(checks, python, { name, cwd, flags, backend, parser, places, known })
     for (const test of skippedIn(report)) {
       unseen.delete(test)
       say(`not run: ${test} ${reasonOf(test) ?? ''}`)

@@ -3,8 +3,8 @@
  * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container
  * tool or much time. Each writes its result to test/heavy/RESULTS.md. One that cannot run here says what is missing,
  * with the command that gets it, and leaves its row as it is. `--models`, `--families`, `--python` and `--only` are of
- * the suite `frameworks`, `--python` also of `torchscript`, `text`, `chat` and `optimize`, `--suites` of `text` and
- * `chat`. Without a name it lists them. The last line is `N passed, N failed`.
+ * the suite `frameworks`, `--python` also of `torchscript`, `text`, `chat` and `optimize`, `--suites` of `text`,
+ * `chat` and `vllm`. Without a name it lists them. The last line is `N passed, N failed`.
  */
 import { delimiter } from 'node:path'
 import { parseArgs } from 'node:util'

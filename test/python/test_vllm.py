@@ -354,6 +354,30 @@ def test_codes_of_errors_are_those_of_their_causes(plain):
             client.stop_stream()
 
 
+@ours
+@pytest.mark.parametrize("prompt, expected, named", [("too long", 400, "the maximum model length of 8"), ("mute", 500, "RuntimeError")])
+def test_an_error_of_a_completion_has_the_status_of_its_cause(plain, prompt, expected, named):
+    for streams in (False, True):
+        status, _, answer = plain.server.request("POST", "/v1/completions", json.dumps({"model": plain.name, "prompt": prompt, "stream": streams}).encode())
+        assert status == expected and named in json.loads(answer)["error"]["message"]
+
+
+@ours
+def test_biases_are_by_token_id_and_within_their_bounds(plain):
+    plain.generate(text_input="biased", sampling_parameters='{"max_tokens": 1, "logit_bias": {"7": -1, "8": 1000}}')
+    assert any("'biased'" in line and "bias={7: -1.0, 8: 100.0}" in line for line in plain.journal())
+    for wrong in ('{"seven": 1}', '{"7": "much"}', "[7]"):
+        status, answer = plain.post("generate", text_input="a", sampling_parameters=f'{{"logit_bias": {wrong}}}')
+        assert status == 400 and "logit_bias must " in answer["error"]
+
+
+@ours
+@pytest.mark.parametrize("prompt, special", [("<s>a", {"add_special_tokens": False}), ("a<s>", None)])
+def test_a_prompt_that_begins_with_the_first_token_gets_no_second_one(plain, prompt, special):
+    plain.generate(text_input=prompt, max_tokens=1)
+    assert any(repr(prompt) in line and line.endswith(f"tokenization={special}") for line in plain.journal())
+
+
 def test_settings_may_be_parameters_of_a_grpc_request(plain):
     one = plain
     answers = queue.Queue()

@@ -24,6 +24,7 @@ ENV = {
 NAMES = """
 import inspect
 import vllm
+import vllm.exceptions
 from vllm.lora.request import LoRARequest
 from vllm.outputs import EmbeddingRequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
@@ -42,14 +43,15 @@ def known(what):
     return dir(of) + list(vars(of()) if of is IterationStats else ()) + list(getattr(of, "__annotations__", ()))
 
 wants("vllm", "AsyncEngineArgs", "AsyncLLMEngine", "PoolingParams")
-wants("vllm.AsyncLLMEngine", "generate", "encode", "abort", "check_health", "shutdown", "get_supported_tasks")
+wants("vllm.AsyncLLMEngine", "generate", "encode", "abort", "check_health", "shutdown", "get_supported_tasks", "get_tokenizer")
 wants("vllm.AsyncLLMEngine.from_engine_args", "stat_loggers")
-wants("vllm.AsyncLLMEngine.generate", "lora_request")
+wants("vllm.AsyncLLMEngine.generate", "lora_request", "tokenization_kwargs")
 wants("vllm.AsyncEngineArgs", "disable_log_stats")
 wants("vllm.PoolingParams", "task", "dimensions")
 wants("EmbeddingRequestOutput", "from_base")
 wants("RequestOutputKind", "DELTA", "FINAL_ONLY")
-wants("SamplingParams", "output_kind", "structured_outputs", "max_tokens", "temperature", "n", "logprobs")
+wants("SamplingParams", "output_kind", "structured_outputs", "max_tokens", "temperature", "n", "logprobs", "logit_bias")
+wants("vllm.exceptions", "VLLMClientError", "GracefulHTTPError")
 wants("StatLoggerBase", "record", "log_engine_initialized")
 wants("IterationStats", "num_prompt_tokens", "num_generation_tokens", "time_to_first_tokens_iter", "inter_token_latencies_iter", "n_params_iter", "finished_requests")
 wants("FinishedRequestStats", "e2e_latency", "num_prompt_tokens", "num_generation_tokens")

@@ -7,6 +7,7 @@ engine, an error, or CANCELLED.
 Tests use a stand-in of that package; `npm run test:heavy -- vllm` runs it with vLLM itself, on a CPU.
 """
 import asyncio
+import inspect
 import json
 import os
 import threading
@@ -119,6 +120,17 @@ class TritonPythonModel:
         self.engine = self.vllm.AsyncLLMEngine.from_engine_args(engine_arguments, stat_loggers=loggers or None)
         ask = getattr(self.engine, "get_supported_tasks", None)
         self.tasks = None if ask is None else await ask()
+        self.first_token = await self._first_token()
+
+    async def _first_token(self):
+        """Text of the token that begins every text; None if there is none."""
+        try:
+            tokenizer = self.engine.get_tokenizer()
+            # A coroutine in vLLM 0.13.
+            tokenizer = await tokenizer if inspect.isawaitable(tokenizer) else tokenizer
+        except (AttributeError, ValueError):
+            return None
+        return getattr(tokenizer, "bos_token", None)
 
     def _loggers(self):
         try:
@@ -209,8 +221,10 @@ class TritonPythonModel:
         except RequestError as error:
             answer.fail(f"Error generating stream: {text_of(error)}", error.code)
         except Exception as error:
-            pb_utils.Logger.log_error(f"a request of model '{self.model.name}' failed: {one_line(error)}")
-            answer.fail(f"Error generating stream: {text_of(error)}", "INTERNAL")
+            text, code = requests_of.failure_of(error)
+            if code == "INTERNAL":
+                pb_utils.Logger.log_error(f"a request of model '{self.model.name}' failed: {one_line(error)}")
+            answer.fail(f"Error generating stream: {text}", code)
 
     async def _answer(self, request, answer, number):
         task, kind = (
@@ -222,7 +236,7 @@ class TritonPythonModel:
             raise RequestError(f"Model {self.model.name} does not support '{task}' request", "INVALID_ARG")
         asked = kind(request, self.loras)
         last = None
-        async for last in asked.start(self.engine, number):
+        async for last in asked.start(self.engine, number, self.first_token):
             if asked.streams:
                 answer.send(asked.response(last), last.finished)
         if last is None or (asked.streams and not last.finished):

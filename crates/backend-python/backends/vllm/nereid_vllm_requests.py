@@ -3,6 +3,7 @@ import base64
 import importlib
 import io
 import json
+import sys
 import typing
 
 import numpy as np
@@ -48,6 +49,10 @@ OUTPUTS = [
 STRUCTURED = {"structured_outputs": "StructuredOutputsParams", "guided_decoding": "GuidedDecodingParams"}
 #: Prefix of parameters for the server, not for the engine.
 PREFIX_OF_THE_SERVER = "triton_"
+#: Largest bias of a token, and its negative the smallest, as in vLLM's own server.
+BIAS_MAX = 100.0
+#: Logarithm that stands for that of 0, as in vLLM's own server: JSON has no infinity.
+LOGPROB_MIN = -9999.0
 
 
 class UnknownLora(RequestError):
@@ -71,9 +76,13 @@ class Generation:
         self._lora = _lora(settings.pop("lora_name", None), loras)
         self._sampling = _sampling(settings, self.streams)
 
-    def start(self, engine, number):
+    def start(self, engine, number, first_token):
         prompt = {"prompt": self._prompt, "multi_modal_data": {"image": self._images}} if self._images else self._prompt
-        return engine.generate(prompt, self._sampling, number, lora_request=self._lora)
+        more = {}
+        if first_token and self._prompt.startswith(first_token):
+            # A chat template wrote it. The tokenizer would put a second one before it.
+            more["tokenization_kwargs"] = {"add_special_tokens": False}
+        return engine.generate(prompt, self._sampling, number, lora_request=self._lora, **more)
 
     def response(self, output):
         """Converts one output of the engine: texts and tokens of one step, or all of them in the only output."""
@@ -112,7 +121,7 @@ class Embedding:
         self._dimensions = asked.get("pooling_params", {}).get("dimensions")
         self._extras = {name for name in EXTRAS if _flag(request, name)}
 
-    def start(self, engine, number):
+    def start(self, engine, number, first_token):
         settings = {} if not self._dimensions else {"dimensions": self._dimensions[0]}
         return engine.encode(
             self._prompt, importlib.import_module("vllm").PoolingParams(task="embed", **settings), number
@@ -179,6 +188,8 @@ def _sampling(settings, streams):
             if name in STRUCTURED and value is not None:
                 value = _object(value if isinstance(value, str) else json.dumps(value), name)
                 settings[name] = getattr(of_vllm, STRUCTURED[name])(**value)
+            elif name == "logit_bias" and value is not None:
+                settings[name] = _biases(value)
             elif isinstance(value, str) and name in kinds:
                 settings[name] = _typed(value, kinds[name])
         settings["output_kind"] = of_vllm.RequestOutputKind.DELTA if streams else of_vllm.RequestOutputKind.FINAL_ONLY
@@ -187,6 +198,15 @@ def _sampling(settings, streams):
         raise
     except Exception as error:
         raise RequestError(f"sampling parameters: {text_of(error)}", "INVALID_ARG") from None
+
+
+def _biases(value):
+    """Biases by token id. The ids are texts, because they are names of a JSON object."""
+    given = _object(value if isinstance(value, str) else json.dumps(value), "logit_bias")
+    try:
+        return {int(token): min(BIAS_MAX, max(-BIAS_MAX, float(bias))) for token, bias in given.items()}
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"logit_bias must have a number for each token id: {error}", "INVALID_ARG") from None
 
 
 def _typed(text, kind):
@@ -240,9 +260,22 @@ def _logprobs(steps):
     return json.dumps(
         [
             {
-                token: {"logprob": one.logprob, "rank": one.rank, "decoded_token": one.decoded_token}
+                token: {"logprob": max(one.logprob, LOGPROB_MIN), "rank": one.rank, "decoded_token": one.decoded_token}
                 for token, one in step.items()
             }
             for step in steps
         ]
     )
+
+
+def failure_of(error):
+    """Text and code of an error of the engine."""
+    if not str(error) and error.__cause__ is not None:
+        # EngineGenerateError has no text of its own.
+        error = error.__cause__
+    exceptions = sys.modules.get("vllm.exceptions")
+    if isinstance(error, (ValueError, getattr(exceptions, "VLLMClientError", ValueError))):
+        return text_of(error), "INVALID_ARG"
+    # The engine rejects requests beyond the limits of its queue.
+    is_full = isinstance(error, getattr(exceptions, "GracefulHTTPError", ())) and error.http_status == 503
+    return text_of(error), "UNAVAILABLE" if is_full else "INTERNAL"

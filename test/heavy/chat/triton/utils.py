@@ -12,7 +12,7 @@ import requests
 
 #: How the server is started: the program and the flags that every test needs.
 COMMAND = shlex.split(os.environ["NEREID_TEST_CHAT_COMMAND"])
-START_SECONDS = 60
+START_SECONDS = int(os.environ.get("NEREID_TEST_CHAT_START_SECONDS", "60"))
 #: Modules that stand in for Triton's are for the tests alone, and the server warns of variables that it does not know.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("NEREID_TEST_CHAT_")} | {"PYTHONPATH": os.environ["NEREID_TEST_CHAT_LIBRARY"]}
 #: Names of tokenizers on Hugging Face, which the tests use for their templates: folders of ours.

@@ -80,12 +80,15 @@ class SamplingParams(_Fields):
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     seed: Optional[int] = None
     stop: Optional[Any] = None
     ignore_eos: bool = False
     max_tokens: Optional[int] = 16
     min_tokens: int = 0
     logprobs: Optional[int] = None
+    logit_bias: Optional[dict] = None
     structured_outputs: Optional[StructuredOutputsParams] = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
 
@@ -219,6 +222,10 @@ class IterationStats:
     n_params_iter: list = field(default_factory=list)
 
 
+class Tokenizer:
+    bos_token = "<s>"
+
+
 class EngineDeadError(Exception):
     """What each call raises once the engine's process has ended."""
 
@@ -260,6 +267,9 @@ class AsyncLLM(EngineClient):
     async def get_supported_tasks(self):
         return (self._task,)
 
+    def get_tokenizer(self):
+        return Tokenizer()
+
     async def check_health(self):
         if os.path.exists(os.path.join(self._directory, "sick")):
             raise RuntimeError("EngineDeadError: the engine is sick")
@@ -276,11 +286,13 @@ class AsyncLLM(EngineClient):
         for logger in self._loggers:
             logger.record(SchedulerStats(), IterationStats(**stats))
 
-    async def generate(self, prompt, sampling_params, request_id, lora_request=None, priority=0):
+    async def generate(self, prompt, sampling_params, request_id, lora_request=None, tokenization_kwargs=None, priority=0):
         if os.path.exists(os.path.join(self._directory, "dead")):
             raise EngineDeadError("EngineCore encountered an issue. See stack trace (above) for the root cause.")
         if prompt == "mute":
             raise RuntimeError
+        if prompt == "too long":
+            raise ValueError("The decoder prompt (length 9) is longer than the maximum model length of 8.")
         images = []
         if isinstance(prompt, dict):
             images = prompt.get("multi_modal_data", {}).get("image", [])
@@ -290,7 +302,7 @@ class AsyncLLM(EngineClient):
         if sampling_params is None:
             raise TypeError("sampling_params is None")
         self._running[request_id] = False
-        self._note("generate", request_id, repr(prompt), f"temperature={sampling_params.temperature}", f"images={len(images)}", f"lora={lora_request and lora_request.lora_path}")
+        self._note("generate", request_id, repr(prompt), f"temperature={sampling_params.temperature}", f"images={len(images)}", f"lora={lora_request and lora_request.lora_path}", f"bias={sampling_params.logit_bias}", f"tokenization={tokenization_kwargs}")
         words = prompt.split()
         tokens = []
         self._tell(num_prompt_tokens=len(words), n_params_iter=[sampling_params.n])
