@@ -325,6 +325,7 @@ const SECONDS = 5
 /** Triton's front end as its requirements pin it, and what else it imports. */
 const FRONT_END_PACKAGES = [
   'fastapi==0.121.2',
+  'jinja2==3.1.6',
   'numpy==2.4.6',
   'openai==1.107.3',
   'partial-json-parser==0.2.1.1.post7',
