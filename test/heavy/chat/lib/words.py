@@ -55,8 +55,10 @@ def words(prompt, count, temperature, seed):
     """Greedy for a temperature of 0; else drawn, the same for the same seed."""
     state = hashlib.sha256(prompt.encode()).hexdigest() if temperature == 0 else None if seed is None else f"{seed} {temperature}"
     draw = random.Random(state)
+    # A mark at the beginning would be a text of `stop`, before which there is none.
+    first = WORDS[:1] if temperature == 0 else [word for word in WORDS if word.isalpha()]
     for index in range(count):
-        yield (" " if index else "") + draw.choice(WORDS[:1] if index == 0 and temperature == 0 else WORDS)
+        yield (" " if index else "") + draw.choice(WORDS if index else first)
 
 
 def until(stop, tokens):
