@@ -7,9 +7,9 @@
  * line is `N passed, N failed`, summed over all suites.
  *
  * --lint           adds the linters
- * --nightly        adds slow tests: Triton and a browser as targets of the client, other Python interpreters, all of
- *                  embed and h2spec, the package and the guard with the shipped profile, longer fuzzing, attacks of
- *                  100,000 requests
+ * --nightly        adds rustdoc to the linters, and slow tests: Triton and a browser as targets of the client, other
+ *                  Python interpreters, all of embed and h2spec, the package and the guard with the shipped profile,
+ *                  longer fuzzing, attacks of 100,000 requests
  * --all            replays every recorded response, and shows the rows of every page in the suite ids
  * --strict         makes the suite ids fail for rows without a test
  * --only=TEXT      limits the suite attacks to rows with this text

@@ -165,6 +165,16 @@ const OMITTED = ['defaults', 'sampling_parameters', 'max_tokens', 'temperature_v
   (name) => `test_completions.py::TestCompletions::test_completions_${name}`,
 )
 
+/** `TORCH_COMPILE_DISABLE`: a compilation takes minutes, and Triton's models have no `enforce_eager`. */
+const VLLM_ENVIRONMENT = {
+  HF_HUB_OFFLINE: '1',
+  TORCH_COMPILE_DISABLE: '1',
+  VLLM_CPU_KVCACHE_SPACE: '1',
+  VLLM_HOST_IP: '127.0.0.1',
+  VLLM_LOGGING_LEVEL: 'WARNING',
+  VLLM_NO_USAGE_STATS: '1',
+}
+
 /** Writes the weights as a cache of Hugging Face under the names of Triton's models, tokenizers and a LoRA. */
 async function hub(python) {
   const directory = join(HERE, 'hub')
@@ -219,16 +229,6 @@ async function tritonSuite(checks, python, tests) {
     },
   })
   return name
-}
-
-/** `TORCH_COMPILE_DISABLE`: a compilation takes minutes, and Triton's models have no `enforce_eager`. */
-const VLLM_ENVIRONMENT = {
-  HF_HUB_OFFLINE: '1',
-  TORCH_COMPILE_DISABLE: '1',
-  VLLM_CPU_KVCACHE_SPACE: '1',
-  VLLM_HOST_IP: '127.0.0.1',
-  VLLM_LOGGING_LEVEL: 'WARNING',
-  VLLM_NO_USAGE_STATS: '1',
 }
 
 async function tested(checks, name, test, env) {

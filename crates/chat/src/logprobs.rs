@@ -60,22 +60,20 @@ const LEAST: f64 = -9999.0;
 
 /// JSON with [`LEAST`] for the words that Python's `json.dumps` writes for numbers which JSON does not have.
 fn without_words_of_python(json: &[u8]) -> Vec<u8> {
+    let least = LEAST.to_string();
     let mut out = Vec::with_capacity(json.len());
     let (mut rest, mut is_text) = (json, false);
-    while let Some((&byte, tail)) = rest.split_first() {
-        let word = [&b"-Infinity"[..], b"Infinity", b"NaN"].into_iter().find(|&word| rest.starts_with(word));
-        let taken = match (byte, word) {
-            (_, Some(word)) if !is_text => {
-                out.extend_from_slice(LEAST.to_string().as_bytes());
-                rest = rest.get(word.len()..).unwrap_or_default();
-                continue;
-            }
-            (b'\\', _) if !tail.is_empty() => 2,
-            _ => 1,
+    while let Some(&byte) = rest.first() {
+        let words = [&b"-Infinity"[..], b"Infinity", b"NaN"];
+        let word = words.into_iter().find(|&word| !is_text && rest.starts_with(word));
+        let bytes = match word {
+            Some(word) => word.len(),
+            None if byte == b'\\' => rest.len().min(2),
+            None => 1,
         };
+        let (part, tail) = rest.split_at(bytes);
+        out.extend_from_slice(if word.is_some() { least.as_bytes() } else { part });
         is_text ^= byte == b'"';
-        let (taken, tail) = rest.split_at(taken);
-        out.extend_from_slice(taken);
         rest = tail;
     }
     out

@@ -412,8 +412,9 @@ impl Asked<'_> {
 /// A setting of vLLM that is a text of JSON: the code of Triton's backend reads no other form of it, ours both.
 const STRUCTURED: &str = "structured_outputs";
 
-fn as_text(json: &str) -> String {
-    serde_json::Value::from(json).to_string()
+/// The JSON of a text.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// Settings as one JSON object, as Triton's front end makes it for vLLM.
@@ -430,7 +431,7 @@ fn sampling(asked: &Asked<'_>) -> String {
             continue;
         }
         match asked.setting(field.name) {
-            Some(value) if field.name == STRUCTURED => put(STRUCTURED, &as_text(&value)),
+            Some(value) if field.name == STRUCTURED => put(STRUCTURED, &quoted(&value)),
             Some(value) => put(field.name, &value),
             None => {}
         }
@@ -440,10 +441,10 @@ fn sampling(asked: &Asked<'_>) -> String {
         put("logprobs", &top.max(1).to_string());
     }
     if let Some(lora) = asked.lora {
-        put("lora_name", &as_text(lora));
+        put("lora_name", &quoted(lora));
     }
     if let Some(schema) = asked.schema {
-        put(STRUCTURED, &as_text(&serde_json::json!({ "json": schema }).to_string()));
+        put(STRUCTURED, &quoted(&serde_json::json!({ "json": schema }).to_string()));
     }
     text.push('}');
     text

@@ -61,9 +61,9 @@ impl Templates {
         self.tool_use.as_ref().filter(|_| has_tools).or(self.default.as_ref())
     }
 
-    /// Renders a message of a user, if asked to: functions and filters are looked up only then.
-    fn try_out(&self, is_asked: bool) -> Result<()> {
-        for template in [&self.default, &self.tool_use].into_iter().flatten().filter(|_| is_asked) {
+    /// Renders a message of a user, because functions and filters are looked up only then.
+    fn try_out(&self) -> Result<()> {
+        for template in [&self.default, &self.tool_use].into_iter().flatten() {
             template.render(&Conversation {
                 messages: vec![serde_json::json!({ "role": "user", "content": "Hello" })],
                 add_generation_prompt: true,
@@ -118,7 +118,10 @@ impl ChatModel {
         };
         let templates = templates.map_err(cannot).inspect_err(|error| log::warn!("{}", error.message()));
         if value(TEMPLATE_PARAMETER).is_some() || options.is_strict {
-            templates.as_ref().map_err(Clone::clone)?.try_out(options.is_strict).map_err(cannot)?;
+            templates.as_ref().map_err(Clone::clone)?;
+        }
+        if let (Ok(templates), true) = (&templates, options.is_strict) {
+            templates.try_out().map_err(cannot)?;
         }
         let counts = places.has(Holds::PromptTokens) && places.has(Holds::TextTokens);
         let tokenizer = folder.as_deref().filter(|_| !counts).and_then(|folder| tokenizer(open, folder));

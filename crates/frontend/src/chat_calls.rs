@@ -194,15 +194,10 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
     };
     let found = match base {
         Some(base) => exchange.context.engine.text_name(base),
-        None => text_calls::only_of(exchange, &usable_models(&all_models(exchange), exchange), || {
-            "no model chats".to_owned()
-        })?,
+        None => text_calls::only_of(exchange, &usable_models(exchange, usize::MAX), || "no model chats".to_owned())?,
     };
     let version = text_calls::version_of(exchange, name, &found, || {
-        let all = all_models(exchange);
-        let mut usable = usable_models(&all, exchange);
-        usable.truncate(UNKNOWN_NAMES_MAX);
-        Some(format!("models that chat: {}", usable.join(", ")))
+        Some(format!("models that chat: {}", usable_models(exchange, UNKNOWN_NAMES_MAX).join(", ")))
     })?;
     let model = version.chat().ok_or_else(|| {
         let text = format!(
@@ -227,14 +222,11 @@ fn find<'e>(exchange: &'e HttpExchange<'_>, name: Option<&str>, separator: &str)
     Ok(ChatTarget { version, model, name, lora: lora.map(str::to_owned) })
 }
 
-fn all_models(exchange: &HttpExchange<'_>) -> Vec<Arc<ModelVersion>> {
-    exchange.context.engine.chat_models()
-}
-
-/// Names of the models that the caller may use.
-fn usable_models<'m>(all: &'m [Arc<ModelVersion>], exchange: &HttpExchange<'_>) -> Vec<&'m str> {
+/// Names of the models that chat and that the caller may use, at most `most`.
+fn usable_models(exchange: &HttpExchange<'_>, most: usize) -> Vec<String> {
+    let all = exchange.context.engine.chat_models();
     let names = all.iter().map(|version| version.signature.model.as_str());
-    names.filter(|model| exchange.with.grant.covers(model)).collect()
+    names.filter(|model| exchange.with.grant.covers(model)).take(most).map(str::to_owned).collect()
 }
 
 /// Calls that the request demands.

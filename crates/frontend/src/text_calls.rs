@@ -26,7 +26,7 @@ use protocol::text::{self, FormError, Role, TextFacts, TextOptions, Texts, Token
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, Parameter, RequestedOutput, Signature};
 use serde::de::DeserializeOwned;
 use smallvec::smallvec;
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tensor::{Code, Data, DataType, Error, Name, Shape};
@@ -213,9 +213,13 @@ pub fn version_of<'e>(
 }
 
 /// The only one of the models that a request without a name can mean. `none`: the error if there is none.
-pub fn only_of(exchange: &HttpExchange<'_>, usable: &[&str], none: impl FnOnce() -> String) -> TextResult<TextName> {
+pub fn only_of<N: Borrow<str>>(
+    exchange: &HttpExchange<'_>,
+    usable: &[N],
+    none: impl FnOnce() -> String,
+) -> TextResult<TextName> {
     match usable {
-        [model] => Ok(exchange.context.engine.text_name(model)),
+        [model] => Ok(exchange.context.engine.text_name(model.borrow())),
         [] => Err(TextError::of(Error::not_found(none()), FailureKind::UnknownModel, Some("model"))),
         _ => {
             let text = format!("the request names no model; name one by ?model= or in the body: {}", usable.join(", "));

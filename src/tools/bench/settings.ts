@@ -12,7 +12,7 @@ const OF_TEXTS = {
   chat: 'chat/completions',
   completions: 'completions',
 } as const
-export type TextEndpoint = keyof typeof OF_TEXTS
+type TextEndpoint = keyof typeof OF_TEXTS
 
 export const ENDPOINTS = [
   ...(['infer', 'stream', 'generate', 'generate_stream'] as const),
