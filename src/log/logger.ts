@@ -47,7 +47,7 @@ export interface Logger {
   log: Log
   /** Logs an info line followed by a table, whose first row is the heading. */
   table(rows: readonly (readonly string[])[], format?: (rows: readonly (readonly string[])[]) => string): void
-  /** Logs a record of the core. */
+  /** Logs a record of the core, which has compared its verbose level already. */
   record(record: LogRecord): void
 }
 
@@ -146,7 +146,8 @@ export function createLogger(settings: LogSettings, sink: EventSink = openSink(s
     },
     record(record) {
       const severity = (['error', 'warning', 'info'] as const)[record.level] ?? 'verbose'
-      if (!wanted(severity, record.level - 2)) return
+      // The core compared verbose lines with the level when it made them; since then it may have been turned down.
+      if (severity !== 'verbose' && !settings[severity]) return
       write(severity, record.message, record.file.slice(record.file.lastIndexOf('/') + 1), record.line)
     },
   }

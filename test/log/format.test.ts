@@ -129,11 +129,11 @@ test('a line names the file and line of its caller', () => {
   expect(lines[0]?.[0]).toMatch(/ format\.test\.ts:\d+\] "here"\n$/)
 })
 
-test('records of the core go through the same levels and escaping', () => {
-  const { lines, logger } = collect({ verbose: 1 })
+test('records of the core are filtered and escaped, verbose ones were filtered there', () => {
+  const { lines, logger } = collect({ info: false, verbose: 0 })
   logger.record({ level: 0, message: 'bad\nnews', file: 'crates/frontend/src/listen.rs', line: 9 })
   logger.record({ level: 3, message: 'v1', file: 'a.rs', line: 1 })
-  logger.record({ level: 4, message: 'v2', file: 'a.rs', line: 1 })
+  logger.record({ level: 2, message: 'i', file: 'a.rs', line: 1 })
   expect(lines).toHaveLength(2)
   expect(lines[0]?.[0]).toMatch(/^E.* listen\.rs:9\] "bad\\nnews"\n$/)
 })
