@@ -378,6 +378,8 @@ export async function startServer(
       await metricsServer?.close()
       await repository.unloadAgents(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
+      // The last lines of the core, and of processes that have ended, are queued for this thread.
+      await new Promise((done) => setImmediate(done))
       await repository.endAgents(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await drain.close()
       // The processes that used the unpacked environments have ended.

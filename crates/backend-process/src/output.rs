@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Longest line of the log; longer ones are split.
@@ -154,12 +155,17 @@ pub(crate) struct Printed {
     epoll: Epoll,
     pipes: Mutex<HashMap<u64, Pipe>>,
     next: Mutex<u64>,
+    /// Set before bytes are taken from a pipe, cleared once they are logged.
+    is_logging: AtomicBool,
 }
 
 impl Printed {
     pub(crate) fn get() -> io::Result<&'static Self> {
         static PRINTED: Served<Option<Printed>> = Served::new();
-        let make = || Some(Self { epoll: Epoll::new().ok()?, pipes: Mutex::default(), next: Mutex::new(0) });
+        let make = || {
+            let (pipes, next, is_logging) = (Mutex::default(), Mutex::new(0), AtomicBool::new(false));
+            Some(Self { epoll: Epoll::new().ok()?, pipes, next, is_logging })
+        };
         let start = |printed: &'static Option<Self>| {
             let Some(printed) = printed else { return false };
             memory::serving::spawn("nereid-printed", || printed.run()).is_ok()
@@ -179,6 +185,14 @@ impl Printed {
         Ok(())
     }
 
+    /// True if all that processes have printed so far is logged.
+    pub(crate) fn is_idle(&self) -> bool {
+        let mut events = Vec::new();
+        // Before the flag: what is no longer in a pipe has set it.
+        self.epoll.wait(&mut events, 0);
+        events.is_empty() && !self.is_logging.load(SeqCst)
+    }
+
     fn run(&self) {
         let mut events: Vec<Event> = Vec::new();
         let mut scratch = vec![0; 64 << 10];
@@ -189,6 +203,7 @@ impl Printed {
             if owes {
                 owes = self.pipes.lock().values_mut().fold(false, |owes, pipe| pipe.printer.note() | owes);
             }
+            self.is_logging.store(true, SeqCst);
             for event in &events {
                 // Outside the lock: if nobody reads our own output, only this thread blocks, not a process's start.
                 let Some(mut pipe) = self.pipes.lock().remove(&event.token) else { continue };
@@ -203,6 +218,7 @@ impl Printed {
                 }
                 self.pipes.lock().insert(event.token, pipe);
             }
+            self.is_logging.store(false, SeqCst);
         }
     }
 }

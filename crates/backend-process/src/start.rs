@@ -127,7 +127,8 @@ fn executor() -> Result<Arc<dyn Executor>, Failure> {
     }
 }
 
-/// Waits until all processes have ended, at most `longest`: for the end of the server, after its models were dropped.
+/// Waits until all processes have ended and what they printed is logged, at most `longest`: for the end of the server,
+/// after its models were dropped. False if processes still run.
 #[expect(clippy::disallowed_methods, reason = "at the end of the server only, for processes that the hub waits for")]
 pub fn wait_for_ends(longest: Duration) -> bool {
     let until = std::time::Instant::now() + longest;
@@ -136,6 +137,9 @@ pub fn wait_for_ends(longest: Duration) -> bool {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+    while Printed::get().is_ok_and(|printed| !printed.is_idle()) && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
     }
     true
 }
