@@ -10,7 +10,8 @@ use crate::tools::ToolParser;
 use bytes::Bytes;
 use protocol::{InputSpec, OutputSpec, Signature};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 use tensor::{Code, DataType};
 
@@ -20,7 +21,7 @@ struct Given {
     messages: Vec<Json>,
     tools: Option<Vec<Json>>,
     add_generation_prompt: bool,
-    variables: Map<String, Value>,
+    variables: BTreeMap<String, Json>,
 }
 
 /// Renders a template, which a byte 0xFF separates from a conversation in JSON; without one there are no messages.

@@ -249,7 +249,7 @@ impl ChatRequest {
                 choice: tool_choice(&members)?,
                 has_parallel_calls: members.flag("parallel_tool_calls") != Some(false),
             },
-            format: members.get("response_format").filter(|_| !as_triton).map(ToOwned::to_owned),
+            format: members.get("response_format").map(ToOwned::to_owned),
             variables: variables(&members)?,
             add_generation_prompt: members.flag("add_generation_prompt") != Some(false),
             responses: None,

@@ -25,7 +25,13 @@ impl Stops {
             return (more.to_owned(), false);
         }
         self.held += more;
-        let first = self.all.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
+        let mut first: Option<usize> = None;
+        for stop in &*self.all {
+            // Only a stop that begins before the first one matters.
+            let end = first.map_or(self.held.len(), |at| self.held.len().min((at + stop.len()).saturating_sub(1)));
+            let text = self.held.as_bytes().get(..end).unwrap_or_default();
+            first = memchr::memmem::find(text, stop.as_bytes()).or(first);
+        }
         if let Some(at) = first {
             let mut text = std::mem::take(&mut self.held);
             text.truncate(at);
@@ -70,6 +76,8 @@ mod tests {
         check(&["END"], &["aEN", "x", "EN"], "aENxEN", false);
         check(&["\n\n", "ü!"], &["héü", "ü", "! x"], "héü", true);
         check(&["bb", "ab"], &["xabb"], "x", true);
+        check(&["ab", "bb"], &["xbbab"], "x", true);
+        check(&["b", "bb"], &["xbbab"], "x", true);
         check(&["aab"], &["aa", "ab"], "a", true);
         check(&[], &["a", "b"], "ab", false);
     }

@@ -51,6 +51,8 @@ fn bombs() -> Vec<(&'static str, String, &'static str)> {
         ("range of steps", "{{ range(9223372036854775807, -9223372036854775807, -1) }}".into(), "range"),
         ("text by number", "{{ 'x' * 10**9 }}".into(), "1000000000 bytes"),
         ("text by numbers", "{{ 'x' * 1000 * 1000 * 1000 }}".into(), "bytes"),
+        ("width", "{{ '%(n)010000000d' % {'n': 1} }}".into(), "longer than"),
+        ("widths", "{{ '%5s%400000.700000f' | format('a', 1) }}".into(), "longer than"),
         ("list by number", "{{ [0] * 10**9 }}".into(), "steps"),
         ("lists by numbers", "{% for x in [0] * 1000 * 1000 * 1000 %}{% endfor %}".into(), "steps"),
         ("tuple by number", "{{ (0, 1) * 10**8 }}".into(), "steps"),

@@ -2,7 +2,6 @@
 
 use chat::template::{Conversation, Json, STEPS_MAX, Template};
 use serde::Deserialize;
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -13,7 +12,7 @@ struct Given {
     #[serde(default)]
     add_generation_prompt: bool,
     #[serde(default)]
-    variables: Map<String, Value>,
+    variables: BTreeMap<String, Json>,
 }
 
 #[derive(Deserialize)]
@@ -28,14 +27,14 @@ enum Outcome {
 
 #[derive(Deserialize)]
 struct Expected {
-    tokens: Map<String, Value>,
+    tokens: BTreeMap<String, Json>,
     conversations: BTreeMap<String, Given>,
     prompts: BTreeMap<String, BTreeMap<String, Outcome>>,
 }
 
 #[derive(Deserialize)]
 struct Language {
-    values: Map<String, Value>,
+    values: BTreeMap<String, Json>,
     templates: Vec<(String, Outcome)>,
 }
 

@@ -1,6 +1,7 @@
 //! Calls of tools in texts of models, whole and in pieces.
 
-use chat::tools::{DEPTH_MAX, Parsed, TextPiece, ToolParser, ToolStream, forced, fuzz};
+use chat::request::ToolChoice;
+use chat::tools::{DEPTH_MAX, Forced, Parsed, TextPiece, ToolParser, ToolStream, forced, fuzz};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -401,14 +402,22 @@ fn tool(name: &str, parameters: &Value) -> Value {
     json!({"type": "function", "function": {"name": name, "parameters": parameters}})
 }
 
+fn force(choice: &ToolChoice, tools: &[Value]) -> tensor::Result<Option<Forced>> {
+    forced(choice, &Value::from(tools).to_string())
+}
+
+fn named(name: &str) -> ToolChoice {
+    ToolChoice::Named(name.to_owned())
+}
+
 #[test]
 fn a_named_function_has_the_whole_text_as_arguments() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
     let tools = [tool("f", &json!({})), tool("g", &schema)];
-    let named = forced(&json!({"type": "function", "function": {"name": "g"}}), &tools).unwrap().unwrap();
-    let only = forced(&json!("required"), &tools[1..]).unwrap().unwrap();
+    let named = force(&named("g"), &tools).unwrap().unwrap();
+    let only = force(&ToolChoice::Required, &tools[1..]).unwrap().unwrap();
     assert_eq!(named, only);
-    assert_eq!(named.schema, schema);
+    assert_eq!(named.schema, schema.to_string());
     for text in [r#"{"a": 1}"#, r#"{"a": "#, ""] {
         assert_eq!(line(&named.parse(text)), format!("|g({text})"));
         assert_eq!(line(&divide(named.stream(1), characters(text))), format!("|g({text})"));
@@ -419,8 +428,8 @@ fn a_named_function_has_the_whole_text_as_arguments() {
 fn required_lets_the_model_choose() {
     let integer = json!({"$defs": {"n": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/n"}}});
     let tools = [tool("f", &integer), tool("g", &Value::Null)];
-    let forced_any = forced(&json!("required"), &tools).unwrap().unwrap();
-    let schema = &forced_any.schema;
+    let forced_any = force(&ToolChoice::Required, &tools).unwrap().unwrap();
+    let schema: Value = serde_json::from_str(&forced_any.schema).unwrap();
     assert_eq!(schema["$defs"]["n"], json!({"type": "integer"}));
     assert_eq!(
         schema["items"]["anyOf"][0]["properties"]["parameters"],
@@ -434,22 +443,48 @@ fn required_lets_the_model_choose() {
 }
 
 #[test]
+fn a_schema_keeps_its_order_and_its_numbers() {
+    let schema = r#"{"type":"object","properties":{"z":{"maximum":12345678901234567890123},"a":{}}}"#;
+    let tool = |name: &str| format!(r#"{{"function":{{"parameters":{schema},"name":"{name}"}}}}"#);
+    let named = forced(&named("f"), &format!("[{},{}]", tool("f"), tool("g"))).unwrap().unwrap();
+    assert_eq!(named.schema, schema);
+    let any = forced(&ToolChoice::Required, &format!("[{},{}]", tool("f"), tool("g"))).unwrap().unwrap();
+    assert_eq!(any.schema.matches(schema).count(), 2, "{}", any.schema);
+}
+
+#[test]
+fn definitions_of_tools_are_joined_if_they_are_equal() {
+    let tool = |name: &str, definition: &str| {
+        format!(r#"{{"function":{{"name":"{name}","parameters":{{"$defs":{{"n":{definition}}}}}}}}}"#)
+    };
+    let force = |second: &str| {
+        let first = tool("f", r#"{"type":"integer","minimum":1}"#);
+        forced(&ToolChoice::Required, &format!("[{first},{}]", tool("g", second)))
+    };
+    let schema = force(r#"{"minimum": 1, "type": "integer"}"#).unwrap().unwrap().schema;
+    assert!(schema.ends_with(r#","$defs":{"n":{"type":"integer","minimum":1}}}"#), "{schema}");
+    let error = force(r#"{"type":"string"}"#).unwrap_err();
+    assert_eq!(error.message(), "tools define $defs.n differently; rename it in the parameters of 'g'");
+}
+
+#[test]
 fn a_wrong_choice_is_an_error() {
     let tools = [tool("f", &json!({}))];
-    let named = json!({"type": "function", "function": {"name": "g"}});
-    for choice in [Value::Null, json!("auto"), json!("none")] {
-        assert_eq!(forced(&choice, &[]).unwrap(), None);
+    for choice in [ToolChoice::Absent, ToolChoice::Auto, ToolChoice::None] {
+        assert_eq!(force(&choice, &[]).unwrap(), None);
     }
     for (choice, tools, message) in [
-        (&named, &tools[..], "Tool 'g' has not been passed in `tools`."),
-        (&named, &[], "Named tool choice requires CreateChatCompletionRequest.tools to be provided"),
-        (&json!("required"), &[], "\"required\" tool choice requires CreateChatCompletionRequest.tools to be provided"),
-        (&json!("any"), &tools, "tool_choice is \"any\"; it can be"),
-        (&json!({"type": "custom"}), &tools, "tool_choice is {\"type\":\"custom\"}; it can be"),
-        (&json!("required"), &[json!({"type": "function"})], "tools[0].function.name must be a string"),
-        (&json!("required"), &[tool("f", &json!(1))], "tools[0].function.parameters is 1; it must be an object"),
+        (named("g"), &tools[..], "Tool 'g' has not been passed in `tools`."),
+        (named("g"), &[], "Named tool choice requires CreateChatCompletionRequest.tools to be provided"),
+        (
+            ToolChoice::Required,
+            &[],
+            "\"required\" tool choice requires CreateChatCompletionRequest.tools to be provided",
+        ),
+        (ToolChoice::Required, &[json!({"type": "function"})], "tools: missing field `function`"),
+        (ToolChoice::Required, &[tool("f", &json!(1))], "tools[0].function.parameters is 1; it must be an object"),
     ] {
-        let error = forced(choice, tools).unwrap_err();
+        let error = force(&choice, tools).unwrap_err();
         assert!(error.message().starts_with(message), "{}", error.message());
     }
 }

@@ -5,7 +5,7 @@
 //! the model that `model.json` names, as backend `vllm` does.
 
 use chat::places::{Holds, PARAMETER, Places};
-use chat::template::{Conversation, FolderTemplates, Template, of_folder};
+use chat::template::{Conversation, FolderTemplates, Json, Template, of_folder};
 use chat::tools::ToolParser;
 use memory::beneath;
 use options::{ChatOptions, OpenSpec};
@@ -13,6 +13,7 @@ use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use tensor::{Error, Result};
@@ -52,7 +53,7 @@ pub struct Templates {
     default: Option<Template>,
     tool_use: Option<Template>,
     /// Special tokens by name.
-    pub tokens: Map<String, Value>,
+    pub tokens: BTreeMap<String, Json>,
 }
 
 impl Templates {
@@ -285,12 +286,15 @@ fn templates(open: &OpenSpec, named: Option<&str>, options: &ChatOptions, folder
         }
         None => template_of(options)?,
     };
-    let (source, from) = match named {
-        Some((source, from)) => (Some(source), from),
-        None => (text("chat_template.jinja")?, folder.map(|it| it.display().to_string()).unwrap_or_default()),
+    let (source, tool_use, from) = match named {
+        Some((source, from)) => (Some(source), None, from),
+        None => {
+            let from = folder.map(|it| it.display().to_string()).unwrap_or_default();
+            (text("chat_template.jinja")?, text("additional_chat_templates/tool_use.jinja")?, from)
+        }
     };
     let FolderTemplates { default, tool_use, tokens } =
-        of_folder(config.as_deref(), source.as_deref(), tokens.as_deref())?;
+        of_folder(config.as_deref(), source.as_deref(), tool_use.as_deref(), tokens.as_deref())?;
     let compiled = |source: Option<String>| source.map(|source| compile(&source, &from)).transpose();
     Ok(Templates { default: compiled(default)?, tool_use: compiled(tool_use)?, tokens })
 }

@@ -22,7 +22,6 @@ use crate::packed::{Outlines, Packed};
 use crate::verbose;
 use backend::now_ns;
 use engine::{EngineResponse, Mailbox, ModelVersion, Sink, Ticket};
-use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Charge, Kind};
 use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse};
@@ -135,21 +134,15 @@ impl InboxState {
         if total <= CHARGE_BYTES_MIN {
             return Ok(());
         }
-        // A small total may be charged to the reserve for small requests. Once it is larger, all of it is charged as a
-        // large one.
-        let is_small = total <= SMALL_BYTES_MAX;
-        if !is_small && self.charge.as_ref().is_some_and(|c| c.bytes() <= SMALL_BYTES_MAX) {
-            self.charge = None;
-        }
+        // A small total may be charged to the reserve for small requests.
         let account = &self.account;
-        let charge = self.charge.get_or_insert_with(|| account.empty(Kind::Answer, is_small));
+        let charge = self.charge.get_or_insert_with(|| account.empty(Kind::Answer, true));
         let more = total.saturating_sub(charge.bytes());
         if more == 0 {
             return Ok(());
         }
         // The charge grows in steps, so that not every small response changes it.
         let step = more.next_multiple_of(CHARGE_BYTES_MIN);
-        let step = if is_small { step.min(SMALL_BYTES_MAX - charge.bytes()) } else { step };
         charge.grow(step).or_else(|_| charge.grow(more)).map_err(|short| {
             account.count_refusal();
             overrun(&short.to_string())

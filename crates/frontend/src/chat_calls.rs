@@ -6,14 +6,12 @@
 //! fails later ends with an event of the error. Who leaves cancels all choices: the inbox ends with the reply.
 
 use crate::answers::Inbox;
+use crate::chat_stream::{Saying, count};
 use crate::exchange::HttpExchange;
 use crate::failure::FailureKind;
 use crate::hold;
-use crate::http::events::{Event, EventSource, Events};
 use crate::http::inference::forward;
-use crate::http::reply::Reply;
-use crate::limits::{ANSWERS_PER_LOOK, CHARGE_BYTES_MIN, PRINT_BYTES_ON_REACTOR_MAX};
-use crate::offload::{self, Offloaded};
+use crate::offload;
 use crate::text_calls::{self, TextResult};
 use crate::text_errors::{self, TextError};
 use bytes::Bytes;
@@ -21,21 +19,18 @@ use chat::body::{check_values, values_in};
 use chat::fields::On;
 use chat::places::{Asked, Holds};
 use chat::request::{ChatRequest, SCHEMA_BYTES_MAX, ToolChoice};
-use chat::speech::{Continuation, DONE, Facts, Speech};
+use chat::speech::{Facts, Speech};
 use chat::template::Conversation;
 use chat::tools::{Forced, forced};
-use engine::{ChatModel, EngineResponse, ModelVersion};
-use memory::{Account, Charge, Kind};
+use engine::{ChatModel, ModelVersion};
+use memory::Kind;
 use protocol::text::FormError;
 use protocol::{InferRequest, InputTensor, RequestedOutput};
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use tensor::{Error, Result};
-
-/// Bytes of chunks that are made before they are written.
-const BURST_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes of memory that a value of a body takes, with its copies.
 const VALUE_BYTES: usize = 256;
@@ -72,7 +67,7 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     check_values(values)?;
     // Read values, of which a template has copies, and the body itself once more.
     let unpacked = values * VALUE_BYTES + bytes;
-    let _unpacked = exchange.with.account.charge(Kind::Unpacked, false, unpacked).map_err(Error::from)?;
+    let _unpacked = exchange.with.account.charge(Kind::Unpacked, true, unpacked).map_err(Error::from)?;
     let read = move || Ok(read(&body, as_triton)?);
     let (request, _charge) = text_calls::heavy(exchange, Kind::Unpacked, bytes, read).await?;
     let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
@@ -82,8 +77,12 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
         return Err(Error::internal("Unknown tokenizer").into());
     }
     request.admit(as_triton, model.is_vllm, model.places.has(Holds::Logprobs), model.parser.is_some())?;
+    if request.on == On::Completions && !model.places.has(Holds::Prompt) {
+        let text = format!("model '{}' takes messages and no prompt: use /v1/chat/completions", target.name);
+        return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("model")));
+    }
     let forced = force(&request, model)?;
-    let schema = schema(&request, model, forced.as_ref())?;
+    let schema = schema(&request, model, forced.as_ref(), as_triton)?;
     let request = Arc::new(request);
     let made = prompts(exchange, version, &request, bytes).await?;
     let ignored = model.places.ignored(&request);
@@ -112,7 +111,7 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     let inbox = Inbox::new(account);
     // Choices of a prompt share its tensors, which are made and charged once.
     let mut shared: Option<(Vec<InputTensor>, Vec<RequestedOutput>)> = None;
-    let mut inputs_charge = account.empty(Kind::Unpacked, false);
+    let mut inputs_charge = account.empty(Kind::Unpacked, true);
     for at in 0..speech.len() {
         let place = at / request.choices.max(1);
         let asked = Asked {
@@ -147,28 +146,11 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
         inbox.starter().start(key, version, call).get().await?;
         hold::pause().await;
     }
-    let charge = account.empty(Kind::Answer, false);
-    let mut said = Saying {
-        inbox,
-        version: (*version).clone(),
-        speech,
-        charge,
-        taken: 0,
-        account: account.clone(),
-        _inputs: inputs_charge,
-    };
+    let saying = Saying::new(inbox, version, speech, account, inputs_charge);
     let mut reply = if request.reply.streams {
-        let mut out = Vec::new();
-        // The first words of the model decide the status.
-        said.next(&mut out).await?;
-        let mut events = Events::of(Box::new(ChatStream { said, phase: Phase::Says, begun: Some(out) }));
-        let first = poll_fn(|cx| events.poll_next(cx)).await;
-        let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
-        events.note_in(exchange.with.record.events());
-        let first = first.unwrap_or_else(|| Event::text(Bytes::from_static(DONE)));
-        Reply::events(first, (!is_over).then(|| Box::new(events)))
+        saying.stream(exchange.with.record.events()).await?
     } else {
-        said.whole().await?
+        saying.whole().await?
     };
     if !ignored.is_empty() {
         let names: Vec<_> = ignored.into_iter().map(|field| request.name_of(field)).collect();
@@ -231,56 +213,78 @@ fn usable_models(exchange: &HttpExchange<'_>, most: usize) -> Vec<String> {
 
 /// Calls that the request demands.
 fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>> {
-    let choice = match &request.functions.choice {
-        ToolChoice::Required => serde_json::json!("required"),
-        ToolChoice::Named(name) => serde_json::json!({ "type": "function", "function": { "name": name } }),
-        _ => return Ok(None),
-    };
+    let choice = &request.functions.choice;
+    if !matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
+        return Ok(None);
+    }
     if !model.places.takes_schema() {
         let text = "the model has no input for structured outputs (sampling_parameters, or \
                     guided_decoding_guide), so no call can be forced; use \"auto\"";
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tool_choice")));
     }
-    let bytes = request.functions.raw.as_ref().map_or(0, |raw| raw.get().len());
+    let tools = request.functions.raw.as_ref().map_or("[]", |raw| raw.get());
+    let bytes = tools.len();
     if bytes > SCHEMA_BYTES_MAX {
         let text =
             format!("{bytes} bytes of functions, of which one is forced: at most {SCHEMA_BYTES_MAX} are supported");
         return Err(TextError::of(Error::invalid(text), FailureKind::Other, Some("tools")));
     }
-    let tools: Vec<_> = request.functions.raw.iter().flat_map(|raw| serde_json::from_str(raw.get()).ok()).collect();
-    let tools: Vec<serde_json::Value> = tools.into_iter().flat_map(|all: Vec<_>| all).collect();
-    Ok(forced(&choice, &tools)?)
+    Ok(forced(choice, tools)?)
 }
 
-/// The JSON schema that the text must have.
-fn schema(request: &ChatRequest, model: &ChatModel, forced: Option<&Forced>) -> TextResult<Option<String>> {
+/// `response_format` of a request.
+#[derive(Deserialize)]
+struct Format<'f> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'f, str>>,
+    #[serde(borrow)]
+    json_schema: Option<&'f RawValue>,
+}
+
+#[derive(Deserialize)]
+struct FormatSchema<'f> {
+    #[serde(borrow)]
+    schema: Option<&'f RawValue>,
+}
+
+/// The JSON schema that the text must have, as the client wrote it: models write members in the order of the schema.
+/// Triton's front end has no effect where the model cannot be held to one.
+fn schema(
+    request: &ChatRequest,
+    model: &ChatModel,
+    forced: Option<&Forced>,
+    as_triton: bool,
+) -> TextResult<Option<String>> {
     if let Some(forced) = forced {
-        return Ok(Some(forced.schema.to_string()));
+        return Ok(Some(forced.schema.clone()));
     }
     let Some(format) = &request.format else { return Ok(None) };
     let field = request.name_of("response_format");
     let wrong = |text: String| TextError::of(Error::invalid(text), FailureKind::Form, Some(field));
-    let format: serde_json::Value = serde_json::from_str(format.get()).map_err(|error| wrong(error.to_string()))?;
-    let schema = match format["type"].as_str() {
+    let read = |error: serde_json::Error| wrong(error.to_string());
+    let format: Format<'_> = serde_json::from_str(format.get()).map_err(read)?;
+    let schema = match format.kind.as_deref() {
         Some("text") => return Ok(None),
-        Some("json_object") => serde_json::json!({ "type": "object" }),
-        Some("json_schema") => match &format["json_schema"]["schema"] {
-            serde_json::Value::Null if request.responses.is_some() => {
-                return Err(wrong("schema is missing".to_owned()));
+        Some("json_object") => r#"{"type":"object"}"#,
+        Some("json_schema") => {
+            let inner = format.json_schema.map(|json| serde_json::from_str::<FormatSchema<'_>>(json.get()));
+            match inner.transpose().map_err(read)?.and_then(|inner| inner.schema) {
+                Some(schema) => schema.get(),
+                None if request.responses.is_some() => return Err(wrong("schema is missing".to_owned())),
+                None => return Err(wrong("json_schema.schema is missing".to_owned())),
             }
-            serde_json::Value::Null => return Err(wrong("json_schema.schema is missing".to_owned())),
-            schema => schema.clone(),
-        },
+        }
         _ => return Err(wrong("type is 'text', 'json_object' or 'json_schema'".to_owned())),
     };
-    if !model.places.takes_schema() {
-        return Err(wrong(
+    match model.places.takes_schema() {
+        true => Ok(Some(schema.to_owned())),
+        false if as_triton => Ok(None),
+        false => Err(wrong(
             "the model has no input for structured outputs (sampling_parameters, or guided_decoding_guide): only \
              the type 'text' works"
                 .to_owned(),
-        ));
+        )),
     }
-    Ok(Some(schema.to_string()))
 }
 
 /// Prompts that a template made, with the numbers of tokens of all prompts if these are counted here.
@@ -321,13 +325,6 @@ fn wants_count(request: &ChatRequest, model: &ChatModel) -> bool {
     (request.reply.has_usage || !request.reply.streams) && !counts && model.tokenizer().is_some()
 }
 
-/// Tokens of each text; empty if they cannot be counted.
-fn count(model: &ChatModel, texts: &[String], has_special: bool) -> Vec<u64> {
-    let Some(tokenizer) = model.tokenizer() else { return Vec::new() };
-    let all = texts.iter().map(|text| tokenizer.count(text, has_special).map(|tokens| tokens as u64));
-    all.collect::<Result<_>>().unwrap_or_default()
-}
-
 fn render(name: &str, model: &ChatModel, request: &ChatRequest) -> Result<String> {
     let templates = model.templates()?;
     let Some(template) = templates.of(!request.functions.tools.is_empty()) else {
@@ -338,180 +335,11 @@ fn render(name: &str, model: &ChatModel, request: &ChatRequest) -> Result<String
         )));
     };
     let mut variables = templates.tokens.clone();
-    for (name, value) in &request.variables {
-        let value = serde_json::to_value(value).map_err(|error| Error::invalid(error.to_string()))?;
-        variables.insert(name.clone(), value);
-    }
+    variables.extend(request.variables.iter().cloned());
     template.render(&Conversation {
         messages: request.messages.clone(),
         tools: (!request.functions.tools.is_empty()).then(|| request.functions.tools.clone()),
         add_generation_prompt: request.add_generation_prompt,
         variables,
     })
-}
-
-/// A model that says its choices.
-struct Saying {
-    inbox: Inbox,
-    version: Arc<ModelVersion>,
-    speech: Speech,
-    account: Account,
-    /// For the text that is kept.
-    charge: Charge,
-    /// For the inputs of all choices.
-    _inputs: Charge,
-    taken: u32,
-}
-
-impl Saying {
-    /// Waits for a response of the model.
-    async fn next(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        let answer = poll_fn(|cx| self.inbox.poll_next(cx)).await;
-        self.add(answer, out)
-    }
-
-    fn add(&mut self, answer: EngineResponse, out: &mut Vec<u8>) -> Result<()> {
-        let at = answer.key as usize;
-        let response = match answer.response {
-            Some(Ok(response)) => response,
-            // The request was cancelled at a stop.
-            Some(Err(_)) if self.speech.is_choice_over(at) => return Ok(()),
-            Some(Err(error)) => return Err(error),
-            None if answer.is_final => return self.speech.ended(at, out),
-            None => return Ok(()),
-        };
-        let Some(model) = self.version.chat() else { return Ok(()) };
-        let said = model.places.said(&response)?;
-        if self.speech.said(at, &said, answer.is_final, out)? == Continuation::Over && !answer.is_final {
-            self.inbox.cancel(answer.key);
-        }
-        let kept = self.speech.kept_bytes();
-        if kept > self.charge.bytes() + CHARGE_BYTES_MIN {
-            self.charge.grow(kept - self.charge.bytes()).map_err(Error::from)?;
-        }
-        Ok(())
-    }
-
-    /// The reply that is not streamed.
-    async fn whole(mut self) -> TextResult {
-        while !self.speech.is_over() {
-            let answer = poll_fn(|cx| self.inbox.poll_next(cx)).await;
-            self.add(answer, &mut Vec::new())?;
-            self.taken = self.taken.wrapping_add(1);
-            if self.taken.is_multiple_of(ANSWERS_PER_LOOK) {
-                hold::pause().await;
-            }
-        }
-        if let Some(work) = self.counting() {
-            let texts = work?.await?;
-            self.speech.count(&[], &texts);
-        }
-        let bytes = self.speech.kept_bytes();
-        if bytes <= PRINT_BYTES_ON_REACTOR_MAX {
-            return Ok(Reply::json(self.speech.whole()?));
-        }
-        let speech = self.speech;
-        let print = move |_: &offload::CancelFlag<'_>| speech.whole();
-        let (text, charge) = offload::run_charged(&self.account, Kind::Answer, bytes, print).await?;
-        Ok(Reply::json(offload::made(text?.into(), charge)))
-    }
-
-    /// Counts the tokens of all texts, if the model did not.
-    fn counting(&self) -> Option<Result<Offloaded<Vec<u64>>>> {
-        if !self.speech.uncounted() || self.version.chat().is_none_or(|model| model.tokenizer().is_none()) {
-            return None;
-        }
-        let (texts, version) = (self.speech.texts(), self.version.clone());
-        let bytes = texts.iter().map(String::len).sum();
-        Some(offload::start(bytes, move |_| {
-            version.chat().map(|model| count(model, &texts, false)).unwrap_or_default()
-        }))
-    }
-}
-
-/// The chunks of a stream.
-struct ChatStream {
-    said: Saying,
-    phase: Phase,
-    /// Chunks that were made before.
-    begun: Option<Vec<u8>>,
-}
-
-enum Phase {
-    Says,
-    Counts(Offloaded<Vec<u64>>),
-    Over,
-}
-
-impl ChatStream {
-    /// The last event, of an error.
-    fn fail(&mut self, mut out: Vec<u8>, error: Error) -> Event {
-        self.phase = Phase::Over;
-        self.said.inbox.close();
-        if !self.said.speech.fail(&error, &mut out) {
-            out.extend_from_slice(b"data: ");
-            out.extend_from_slice(text_errors::event(&error).as_bytes());
-            out.extend_from_slice(b"\n\n");
-            out.extend_from_slice(DONE);
-        }
-        Event { error: Some(error), ..Event::text(out.into()) }
-    }
-
-    /// The events behind the last choice.
-    fn finish(&mut self, mut out: Vec<u8>) -> Event {
-        if let Err(error) = self.said.speech.close(&mut out) {
-            return self.fail(out, error);
-        }
-        self.phase = Phase::Over;
-        Event::text(out.into())
-    }
-
-    /// Adds what the model said so far.
-    fn hear(&mut self, out: &mut Vec<u8>, cx: &Context<'_>) -> Result<()> {
-        for _ in 0..ANSWERS_PER_LOOK {
-            if out.len() >= BURST_BYTES_MAX || self.said.speech.is_over() {
-                return Ok(());
-            }
-            match self.said.inbox.poll_next(cx) {
-                Poll::Ready(answer) => self.said.add(answer, out)?,
-                Poll::Pending => return Ok(()),
-            }
-        }
-        // There may be more, which waits until others had their turn.
-        cx.waker().wake_by_ref();
-        Ok(())
-    }
-}
-
-impl EventSource for ChatStream {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let mut out = self.begun.take().unwrap_or_default();
-        loop {
-            match &mut self.phase {
-                Phase::Says => {
-                    if let Err(error) = self.hear(&mut out, cx) {
-                        return Poll::Ready(Some(self.fail(out, error)));
-                    }
-                    if !self.said.speech.is_over() {
-                        return if out.is_empty() { Poll::Pending } else { Poll::Ready(Some(Event::text(out.into()))) };
-                    }
-                    self.said.inbox.close();
-                    match self.said.counting() {
-                        None => return Poll::Ready(Some(self.finish(out))),
-                        Some(Ok(work)) => self.phase = Phase::Counts(work),
-                        Some(Err(error)) => return Poll::Ready(Some(self.fail(out, error))),
-                    }
-                    if !out.is_empty() {
-                        return Poll::Ready(Some(Event::text(out.into())));
-                    }
-                }
-                Phase::Counts(work) => {
-                    let texts = ready!(Pin::new(work).poll(cx)).unwrap_or_default();
-                    self.said.speech.count(&[], &texts);
-                    return Poll::Ready(Some(self.finish(out)));
-                }
-                Phase::Over => return Poll::Ready(None),
-            }
-        }
-    }
 }

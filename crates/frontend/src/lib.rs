@@ -16,6 +16,7 @@ mod access_log;
 pub mod answers;
 mod assemble;
 mod chat_calls;
+mod chat_stream;
 mod control;
 mod cors;
 mod describe;

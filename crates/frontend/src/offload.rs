@@ -271,7 +271,7 @@ pub fn start_charged<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
 ) -> Result<Offloaded<(T, Charge)>> {
-    let charge = account.empty(kind, false);
+    let charge = account.empty(kind, true);
     start(bytes, move |cancel| {
         let charge = Rc::new(RefCell::new(charge));
         let is_refused = Rc::new(Cell::new(false));

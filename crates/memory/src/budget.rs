@@ -153,6 +153,8 @@ struct SharedBudget {
     on_use: OnceLock<fn()>,
     kinds: [AtomicUsize; KINDS],
     refused: AtomicU64,
+    /// A charge found no room since this was asked for last.
+    has_lacked: AtomicBool,
     /// Length of `queue`, readable without its lock.
     waiting: AtomicUsize,
     queue: Mutex<VecDeque<Arc<QueuedCharge>>>,
@@ -169,6 +171,7 @@ impl Budget {
             on_use: OnceLock::new(),
             kinds: Default::default(),
             refused: AtomicU64::new(0),
+            has_lacked: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             queue: Mutex::default(),
         });
@@ -232,6 +235,11 @@ impl Budget {
     /// True if requests are queued.
     pub fn is_short(&self) -> bool {
         self.0.waiting.load(Relaxed) > 0
+    }
+
+    /// True if a charge found no room since the last call.
+    pub(crate) fn take_lack(&self) -> bool {
+        self.0.has_lacked.swap(false, Relaxed)
     }
 
     /// Current charges.
@@ -349,7 +357,7 @@ impl Account {
         Self(Arc::new(AccountInner { budget: budget.clone(), used: AtomicUsize::new(0), share }))
     }
 
-    /// Charges `bytes` for a buffer; `small` if it will never exceed `SMALL_BYTES_MAX`.
+    /// Charges `bytes` for a buffer; `small` if it may use the reserve as long as it does not exceed `SMALL_BYTES_MAX`.
     ///
     /// # Errors
     /// `Short` if there is no room.
@@ -441,15 +449,22 @@ impl Charge {
     /// # Errors
     /// `Short`; the charge is unchanged.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
-        self.account.check(self.bytes.saturating_add(bytes))?;
+        let sum = self.bytes.saturating_add(bytes);
+        self.account.check(sum)?;
+        if self.small && sum > SMALL_BYTES_MAX {
+            // All of it is a large one now.
+            *self = self.account.charge(self.kind, false, sum)?;
+            return Ok(());
+        }
         let budget = &*self.account.0.budget;
         // Queued requests came first. Small charges may pass: they queue only when even the reserve is used up. So may
         // all but bodies of new requests: their requests hold memory already, which is freed when they end.
         let queued = !self.small && self.kind == Kind::Body && budget.waiting.load(SeqCst) > 0;
         if queued || budget.take(&self.account.0, self.kind, self.small, bytes) != Taken::All {
+            budget.has_lacked.store(true, Relaxed);
             return Err(self.account.short());
         }
-        self.bytes += bytes;
+        self.bytes = sum;
         Ok(())
     }
 

@@ -35,8 +35,8 @@ pub fn check_container() -> Result<()> {
 }
 
 /// Compares the use of the container with the charges. Returns when to do so again; `None` if that has
-/// time, or there is no container.
-pub(crate) fn sample(budget: &Budget) -> Option<Duration> {
+/// time, or there is no container. `lacks`: a charge found no room lately.
+pub(crate) fn sample(budget: &Budget, lacks: bool) -> Option<Duration> {
     let group = machine::group()?;
     let counters = budget.counters();
     let charged: usize = counters.used_bytes.iter().sum();
@@ -45,7 +45,7 @@ pub(crate) fn sample(budget: &Budget) -> Option<Duration> {
     let other = usize::try_from(group.used_bytes()?.saturating_sub(free)).unwrap_or(usize::MAX);
     let peak = counters.other_bytes - counters.other_bytes.div_ceil(DECAY);
     budget.set_other(other.saturating_sub(charged).max(peak));
-    if charged > 0 || budget.is_short() {
+    if charged > 0 || lacks || budget.is_short() {
         return Some(INTERVAL_BUSY);
     }
     budget.unwatch();

@@ -22,6 +22,9 @@ const QUEUED_BYTES_MAX: usize = 1 << 30;
 const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes returned within an interval after which malloc's free memory is trimmed: large bodies leave small pieces.
 const HEAP_TRIM_BYTES: usize = 16 << 20;
+/// Time after a charge found no room in which samples are taken often. Between rare samples a peak of what others use
+/// would be remembered for minutes, and all large requests rejected.
+const LACK_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct QueuedBlocks {
@@ -138,6 +141,7 @@ fn run(shared: &ReclaimQueue) {
     let mut due = Instant::now() + TRIM_INTERVAL;
     let mut sample_due = due;
     let mut freed = 0;
+    let mut lacks_until = due;
     loop {
         let mut queue = shared.queue.lock();
         let is_idle = |queue: &QueuedBlocks| queue.blocks.is_empty() && queue.owners.is_empty() && !queue.samples;
@@ -154,13 +158,19 @@ fn run(shared: &ReclaimQueue) {
         let budget = Budget::global();
         if Instant::now() >= due || budget.is_short() {
             freed += trims.iter().map(|trim| trim()).sum::<usize>() + shared.freed_small.swap(0, Ordering::Relaxed);
-            if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES {
+            let lacks = budget.take_lack();
+            if lacks {
+                lacks_until = Instant::now() + LACK_TIME;
+            }
+            // Much of what malloc keeps was counted by nobody: that of models and libraries.
+            if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES || lacks {
                 heap::trim();
             }
             due = Instant::now() + TRIM_INTERVAL;
         }
         if samples || Instant::now() >= sample_due {
-            sample_due = Instant::now() + pressure::sample(budget).unwrap_or(TRIM_INTERVAL);
+            sample_due =
+                Instant::now() + pressure::sample(budget, Instant::now() < lacks_until).unwrap_or(TRIM_INTERVAL);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The template and the special tokens of a model folder, from the texts of its files.
 
+use super::Json;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use tensor::{Error, Result};
 
 /// Special tokens that a tokenizer names, in the order of transformers.
@@ -14,7 +16,7 @@ pub struct FolderTemplates {
     /// Source of the template for a conversation with tools, if it is another.
     pub tool_use: Option<String>,
     /// Special tokens by name: `bos_token`, `eos_token` and others.
-    pub tokens: Map<String, Value>,
+    pub tokens: BTreeMap<String, Json>,
 }
 
 impl FolderTemplates {
@@ -25,15 +27,16 @@ impl FolderTemplates {
     }
 }
 
-/// Templates and special tokens from the texts of `tokenizer_config.json`, `chat_template.jinja` and
-/// `special_tokens_map.json`, each `None` if there is no such file. The file of the template takes precedence over the
-/// configuration.
+/// Templates and special tokens from the texts of `tokenizer_config.json`, `chat_template.jinja`,
+/// `additional_chat_templates/tool_use.jinja` and `special_tokens_map.json`, each `None` if there is no such file. The
+/// files of templates take precedence over the configuration.
 ///
 /// # Errors
 /// INVALID_ARG that names the file and the key of what cannot be read.
 pub fn of_folder(
     tokenizer_config: Option<&str>,
     chat_template: Option<&str>,
+    tool_use: Option<&str>,
     special_tokens_map: Option<&str>,
 ) -> Result<FolderTemplates> {
     let mut found = FolderTemplates::default();
@@ -52,6 +55,9 @@ pub fn of_folder(
     }
     if let Some(source) = chat_template {
         (found.default, found.tool_use) = (Some(source.to_owned()), None);
+    }
+    if let Some(source) = tool_use {
+        found.tool_use = Some(source.to_owned());
     }
     Ok(found)
 }
@@ -89,7 +95,7 @@ fn templates_of(list: &[Value], found: &mut FolderTemplates) -> Result<()> {
 }
 
 /// A token is a string, or an object whose `content` is the string.
-fn tokens_of(config: &Map<String, Value>, tokens: &mut Map<String, Value>) {
+fn tokens_of(config: &Map<String, Value>, tokens: &mut BTreeMap<String, Json>) {
     for name in TOKENS {
         let token = config.get(name).map(|token| token.get("content").unwrap_or(token));
         if let Some(Value::String(token)) = token {

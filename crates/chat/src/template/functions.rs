@@ -48,6 +48,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("__key", key);
     add_comparisons(environment);
     environment.add_function("__format", format);
+    environment.add_filter("format", formatted);
     environment.add_filter("indent", indent);
     environment.add_filter("__keep", |state: &mut State<'_, '_>, value: Value| keep(state, value, true));
     environment.add_filter("__hold", |state: &mut State<'_, '_>, value: Value| keep(state, value, false));
@@ -139,6 +140,21 @@ fn format(state: &mut State<'_, '_>, text: &Value, values: &Value) -> Result<Val
         false => args.push(values.clone()),
     }
     state.apply_filter("format", &args)
+}
+
+/// `text|format(value, …)`, where widths and precisions make no text that is longer than a prompt.
+fn formatted(state: &mut State<'_, '_>, text: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    let numbers = |field: &str| {
+        let spec = field.strip_prefix('(').and_then(|key| key.split_once(')')).map_or(field, |(_, spec)| spec);
+        let end = spec.find(|c: char| !c.is_ascii_digit() && !"#-+ .".contains(c)).unwrap_or(spec.len());
+        let digits = spec[..end].split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        digits.fold(0usize, |sum, digits| sum.saturating_add(digits.parse().unwrap_or(usize::MAX)))
+    };
+    let fields = text.as_str().unwrap_or_default().split('%').skip(1);
+    if fields.fold(0usize, |sum, field| sum.saturating_add(numbers(field))) > PROMPT_BYTES_MAX {
+        return Err(python::too_long());
+    }
+    minijinja::filters::format(state, text, args)
 }
 
 /// `value|indent(width=4, first=False, blank=False)`.

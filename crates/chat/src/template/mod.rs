@@ -19,7 +19,8 @@ use limits::STEPS_PER_BYTE;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, State};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,7 +53,7 @@ pub struct Conversation<V = Value> {
     /// Whether the prompt ends where the assistant begins to speak.
     pub add_generation_prompt: bool,
     /// Further variables: `bos_token`, `eos_token`, and those that a request adds.
-    pub variables: Map<String, Value>,
+    pub variables: BTreeMap<String, Json>,
 }
 
 impl Template {
@@ -160,7 +161,7 @@ fn context<V: Serialize>(conversation: &Conversation<V>, now: SystemTime) -> Res
     }
     let tools = conversation.tools.as_ref().map(from_serde);
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let variables = conversation.variables.iter().map(|(name, value)| (name.as_str(), from_serde(value)));
+    let variables = conversation.variables.iter().map(|(name, value)| (name.as_str(), value.clone()));
     let fixed = [
         ("messages", Json::from(messages)),
         ("tools", tools.unwrap_or_else(|| Json::from(()))),

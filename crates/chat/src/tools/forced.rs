@@ -3,14 +3,20 @@
 use super::machine::{Body, Format, Machine};
 use super::parsed::{Parsed, TextPiece};
 use super::stream::ToolStream;
-use serde_json::{Map, Value, json};
+use crate::body::BodyMembers;
+use crate::request::ToolChoice;
+use crate::wire::printed;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 use tensor::{Error, Result};
 
 /// Calls that a request demands.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forced {
-    /// JSON schema of the text of the model.
-    pub schema: Value,
+    /// JSON schema of the text of the model, with its members in the order of the client: models write them in it.
+    pub schema: String,
     /// The function to call, whose arguments are the whole text. Without it the text is an array of
     /// `{"name", "parameters"}`, at least one.
     pub function: Option<String>,
@@ -26,91 +32,118 @@ const CALLS: Format = Format {
     closing: "",
 };
 
-/// Reads `tool_choice` of a request beside its `tools`; `None` if the model is free not to call (`none`, `auto` or
-/// null).
+#[derive(Deserialize)]
+struct Tool<'t> {
+    #[serde(borrow)]
+    function: Function<'t>,
+}
+
+#[derive(Deserialize)]
+struct Function<'t> {
+    #[serde(borrow)]
+    name: Cow<'t, str>,
+    #[serde(borrow)]
+    parameters: Option<&'t RawValue>,
+}
+
+impl Function<'_> {
+    /// Without `parameters` a function takes none.
+    fn schema(&self) -> &str {
+        self.parameters.map_or(r#"{"type":"object","properties":{}}"#, RawValue::get)
+    }
+}
+
+/// Reads `tool_choice` of a request beside its `tools`, a JSON list; `None` if the model is free not to call.
 ///
 /// `required` with several tools lets the model choose among them. Triton forces the first of them.
 ///
 /// # Errors
 /// INVALID_ARG if there are no tools, the named one is not among them, two of them define a `$defs` entry differently,
-/// or the choice or a tool has another form.
-pub fn forced(choice: &Value, tools: &[Value]) -> Result<Option<Forced>> {
+/// or a tool has another form.
+pub fn forced(choice: &ToolChoice, tools: &str) -> Result<Option<Forced>> {
     let name = match choice {
-        Value::Null => return Ok(None),
-        Value::String(word) if word == "none" || word == "auto" => return Ok(None),
-        Value::String(word) if word == "required" => None,
-        _ => Some(choice["function"]["name"].as_str().filter(|_| choice["type"] == "function").ok_or_else(|| {
-            Error::invalid(format!(
-                "tool_choice is {choice}; it can be \"none\", \"auto\", \"required\" or \
-                 {{\"type\": \"function\", \"function\": {{\"name\": \"…\"}}}}"
-            ))
-        })?),
+        ToolChoice::Absent | ToolChoice::Auto | ToolChoice::None => return Ok(None),
+        ToolChoice::Required => None,
+        ToolChoice::Named(name) => Some(name),
     };
+    let tools: Vec<Tool<'_>> =
+        serde_json::from_str(tools).map_err(|error| Error::invalid(format!("tools: {error}")))?;
     if tools.is_empty() {
         let what = if name.is_some() { "Named" } else { "\"required\"" };
         return Err(Error::invalid(format!(
             "{what} tool choice requires CreateChatCompletionRequest.tools to be provided"
         )));
     }
-    let functions = tools.iter().enumerate().map(function).collect::<Result<Vec<_>>>()?;
-    let chosen = match (name, &functions[..]) {
+    for (at, Tool { function }) in tools.iter().enumerate() {
+        let schema = function.schema();
+        if !schema.starts_with('{') {
+            let text = format!("tools[{at}].function.parameters is {schema}; it must be an object");
+            return Err(Error::invalid(text));
+        }
+    }
+    let chosen = match (name, &tools[..]) {
         (None, [only]) => Some(only),
         (None, _) => None,
         (Some(name), _) => Some(
             // The last of several, like a dict of Python.
-            functions
+            tools
                 .iter()
                 .rev()
-                .find(|(of, _)| *of == name)
+                .find(|tool| tool.function.name == *name)
                 .ok_or_else(|| Error::invalid(format!("Tool '{name}' has not been passed in `tools`.")))?,
         ),
     };
     Ok(Some(match chosen {
-        Some((name, parameters)) => Forced { schema: parameters.clone(), function: Some((*name).to_owned()) },
-        None => Forced { schema: schema_of_any(functions)?, function: None },
+        Some(Tool { function }) => {
+            Forced { schema: function.schema().to_owned(), function: Some(function.name.clone().into_owned()) }
+        }
+        None => Forced { schema: schema_of_any(&tools)?, function: None },
     }))
 }
 
-/// Name and schema of the parameters of a tool. Without `parameters` a function takes none.
-fn function((at, tool): (usize, &Value)) -> Result<(&str, Value)> {
-    let function = &tool["function"];
-    let name = function["name"].as_str().filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| Error::invalid(format!("tools[{at}].function.name must be a string")))?;
-    match &function["parameters"] {
-        Value::Null => Ok((name, json!({"type": "object", "properties": {}}))),
-        parameters @ Value::Object(_) => Ok((name, parameters.clone())),
-        other => Err(Error::invalid(format!("tools[{at}].function.parameters is {other}; it must be an object"))),
-    }
-}
-
-fn schema_of_any(functions: Vec<(&str, Value)>) -> Result<Value> {
+fn schema_of_any(tools: &[Tool<'_>]) -> Result<String> {
     // References in the schema of a tool begin at its root, which is not the root any more.
-    let mut definitions = Map::new();
+    let mut definitions: Vec<(Cow<'_, str>, &RawValue)> = Vec::new();
     let mut items = Vec::new();
-    for (name, mut parameters) in functions {
-        let own = parameters.as_object_mut().and_then(|members| members.remove("$defs"));
-        if let Some(Value::Object(own)) = own {
-            for (key, schema) in own {
-                if definitions.get(&key).is_some_and(|other| *other != schema) {
-                    return Err(Error::invalid(format!(
-                        "tools define $defs.{key} differently; rename it in the parameters of '{name}'"
-                    )));
+    for Tool { function } in tools {
+        let wrong = |error| Error::invalid(format!("parameters of '{}': {error}", function.name));
+        let BodyMembers(mut members) = serde_json::from_str(function.schema()).map_err(wrong)?;
+        for (_, own) in members.extract_if(.., |(name, own)| name == "$defs" && own.get().starts_with('{')) {
+            let BodyMembers(own) = serde_json::from_str(own.get()).map_err(wrong)?;
+            for (name, schema) in own {
+                match definitions.iter().find(|(other, _)| *other == name) {
+                    None => definitions.push((name, schema)),
+                    Some((_, other)) if is_same(other, schema) => {}
+                    Some(_) => {
+                        return Err(Error::invalid(format!(
+                            "tools define $defs.{name} differently; rename it in the parameters of '{}'",
+                            function.name
+                        )));
+                    }
                 }
-                definitions.insert(key, schema);
             }
         }
-        items.push(json!({
-            "type": "object",
-            "properties": {"name": {"type": "string", "enum": [name]}, "parameters": parameters},
-            "required": ["name", "parameters"],
-            "additionalProperties": false,
-        }));
+        items.push(format!(
+            r#"{{"type":"object","properties":{{"name":{{"type":"string","enum":[{}]}},"parameters":{}}},"required":["name","parameters"],"additionalProperties":false}}"#,
+            printed(&function.name),
+            object(&members)
+        ));
     }
-    let mut schema = json!({"type": "array", "minItems": 1, "items": {"anyOf": items}});
-    if !definitions.is_empty() {
-        schema["$defs"] = definitions.into();
-    }
-    Ok(schema)
+    let definitions =
+        if definitions.is_empty() { String::new() } else { format!(r#","$defs":{}"#, object(&definitions)) };
+    let items = items.join(",");
+    Ok(format!(r#"{{"type":"array","minItems":1,"items":{{"anyOf":[{items}]}}{definitions}}}"#))
+}
+
+/// Whether two schemas say the same, in whatever order.
+fn is_same(one: &RawValue, other: &RawValue) -> bool {
+    let read = |json: &RawValue| serde_json::from_str::<Value>(json.get()).ok();
+    one.get() == other.get() || read(one) == read(other)
+}
+
+fn object(members: &[(Cow<'_, str>, &RawValue)]) -> String {
+    let members: Vec<_> = members.iter().map(|(name, value)| format!("{}:{}", printed(name), value.get())).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 impl Forced {

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 pub fn tools(data: &[u8]) -> bool {
     let [choice, cuts, max, text @ ..] = data else { return false };
     let text = &*String::from_utf8_lossy(text);
-    let any = Forced { schema: serde_json::Value::Null, function: None };
+    let any = Forced { schema: String::new(), function: None };
     let parser = ToolParser::ALL.get(usize::from(choice % 5));
     let stream = |bytes_max| parser.map_or_else(|| any.stream(bytes_max), |parser| parser.stream(bytes_max));
     let whole = parser.map_or_else(|| any.parse(text), |parser| parser.parse(text));
