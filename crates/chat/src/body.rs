@@ -104,7 +104,7 @@ pub(crate) fn shown(error: &serde_json::Error) -> String {
 }
 
 /// An integer, which may be written as `5.0`.
-pub(crate) fn integer(text: &str) -> Option<i64> {
+pub fn integer(text: &str) -> Option<i64> {
     let whole = text.split_once('.').filter(|(_, rest)| !rest.is_empty() && rest.bytes().all(|b| b == b'0'));
     whole.map_or(text, |(whole, _)| whole).parse().ok()
 }

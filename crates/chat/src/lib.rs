@@ -2,8 +2,10 @@
 //! them. Pure: no threads, no I/O.
 
 pub mod body;
+mod facts;
 pub mod fields;
 pub mod fuzz;
+mod holds;
 mod logprobs;
 pub mod messages;
 pub mod places;

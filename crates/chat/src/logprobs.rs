@@ -17,6 +17,11 @@ struct Token {
 }
 
 impl TokenStep {
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.0.iter().map(|token| size_of::<Token>() + token.text.len()).sum::<usize>()
+    }
+
     /// The token that was drawn.
     pub fn text(&self) -> &str {
         self.0.first().map_or("", |token| &token.text)

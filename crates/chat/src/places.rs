@@ -2,83 +2,14 @@
 //! Triton's backends `vllm` and `tensorrtllm`, or which its configuration names.
 
 use crate::fields::On;
+use crate::holds::{Declared, NAMES, Thing};
+pub use crate::holds::{Holds, PARAMETER};
 use crate::request::ChatRequest;
 use bytes::{BufMut, Bytes, BytesMut};
 use protocol::{InferResponse, InputSpec, InputTensor, OutputSpec, RequestedOutput, Signature};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use tensor::{Data, DataType, Error, Result, Shape};
-
-/// Parameter of a configuration that names tensors: `prompt=QUESTION text=ANSWER`.
-pub const PARAMETER: &str = "nereid.chat";
-
-/// A thing that a tensor may hold, and the names under which it is looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Holds {
-    /// Input: the prompt.
-    Prompt,
-    /// Input: the messages as JSON, for a model that has a template of its own.
-    Messages,
-    /// Input: the functions as JSON.
-    Tools,
-    /// Input: whether responses are pieces.
-    Stream,
-    /// Input: settings as one JSON object, with the names of vLLM.
-    Sampling,
-    /// Input: whether the prompt is left out of the text.
-    ExcludesPrompt,
-    /// Input: whether log probabilities are returned.
-    WantsLogprobs,
-    /// Input: whether there is a count of the prompt.
-    WantsPromptTokens,
-    /// Input: whether there is a count of the text.
-    WantsTextTokens,
-    /// Input: whether there is a reason.
-    WantsReason,
-    /// Input: texts before which the text ends.
-    Stop,
-    /// Input: name of a LoRA.
-    Lora,
-    /// Input: kind of the guide of structured outputs.
-    GuideKind,
-    /// Input: guide of structured outputs.
-    Guide,
-    /// Output: a piece of the text.
-    Text,
-    /// Output: why the text ended.
-    Reason,
-    /// Output: tokens of the prompt.
-    PromptTokens,
-    /// Output: tokens of this piece.
-    TextTokens,
-    /// Output: log probabilities as JSON.
-    Logprobs,
-}
-
-/// Name in the parameter, whether it is an input, and names of tensors, the first of which wins.
-#[rustfmt::skip]
-const NAMES: &[(Holds, &str, bool, &[&str])] = &[
-    (Holds::Prompt, "prompt", true, &["text_input"]),
-    (Holds::Messages, "messages", true, &["messages"]),
-    (Holds::Tools, "tools", true, &["tools"]),
-    (Holds::Stream, "stream", true, &["stream"]),
-    (Holds::Sampling, "sampling_parameters", true, &["sampling_parameters"]),
-    (Holds::ExcludesPrompt, "exclude_prompt", true,
-        &["exclude_input_in_output", "sampling_param_exclude_input_from_output"]),
-    (Holds::WantsLogprobs, "return_logprobs", true, &["return_logprobs"]),
-    (Holds::WantsPromptTokens, "return_prompt_tokens", true, &["return_num_input_tokens"]),
-    (Holds::WantsTextTokens, "return_text_tokens", true, &["return_num_output_tokens"]),
-    (Holds::WantsReason, "return_reason", true, &["return_finish_reason"]),
-    (Holds::Stop, "stop", true, &["stop_words", "stop"]),
-    (Holds::Lora, "lora", true, &["lora_name"]),
-    (Holds::GuideKind, "guide_kind", true, &["guided_decoding_guide_type"]),
-    (Holds::Guide, "guide", true, &["guided_decoding_guide"]),
-    (Holds::Text, "text", false, &["text_output"]),
-    (Holds::Reason, "reason", false, &["finish_reason"]),
-    (Holds::PromptTokens, "prompt_tokens", false, &["num_input_tokens"]),
-    (Holds::TextTokens, "text_tokens", false, &["num_output_tokens"]),
-    (Holds::Logprobs, "logprobs", false, &["logprobs"]),
-];
 
 /// Tensors of a model that chats.
 #[derive(Debug, Clone)]
@@ -112,8 +43,9 @@ impl Places {
     /// Tensors of a model; `None` if it does not chat. `declared`: the value of [`PARAMETER`].
     ///
     /// # Errors
-    /// INVALID_ARG for a parameter that names no tensor of the model.
+    /// INVALID_ARG for a parameter that does not fit the tensors of the model.
     pub fn of(signature: &Signature, declared: Option<&str>) -> Result<Option<Self>> {
+        let is_declared = declared.is_some();
         let declared = declared.map(|text| Declared::read(text, signature)).transpose()?.unwrap_or_default();
         let input = |name: &str| signature.inputs.iter().position(|input| *input.name == *name);
         let output = |name: &str| signature.outputs.iter().position(|output| *output.name == *name);
@@ -149,7 +81,21 @@ impl Places {
         };
         let missing = signature.inputs.iter().enumerate().find(|(at, input)| !input.optional && !is_filled(*at));
         let missing = missing.map(|(_, input)| input.name.to_string());
-        Ok(Some(Self { missing, ..places }))
+        let places = Self { missing, ..places };
+        if is_declared {
+            places.check(signature)?;
+        }
+        Ok(Some(places))
+    }
+
+    /// Checks that there is a value for all required inputs.
+    fn check(&self, signature: &Signature) -> Result<()> {
+        let Some(name) = &self.missing else { return Ok(()) };
+        Err(Error::invalid(format!(
+            "model '{}' requires the input '{name}', for which a chat has no value: make it optional, or name what it \
+             holds by the parameter '{PARAMETER}'",
+            signature.model
+        )))
     }
 
     fn at(&self, holds: Holds) -> Option<usize> {
@@ -198,13 +144,7 @@ impl Places {
         signature: &Signature,
         asked: &Asked<'_>,
     ) -> Result<(Vec<InputTensor>, Vec<RequestedOutput>)> {
-        if let Some(name) = &self.missing {
-            return Err(Error::invalid(format!(
-                "model '{}' requires the input '{name}', for which a chat has no value: make it optional, or name what \
-                 it holds by the parameter '{PARAMETER}'",
-                signature.model
-            )));
-        }
+        self.check(signature)?;
         let mut inputs = Vec::with_capacity(self.found.len() + self.settings.len());
         let mut put = |at: usize, values: &[Element<'_>]| -> Result<()> {
             let Some(input) = signature.inputs.get(at) else { return Ok(()) };
@@ -308,78 +248,6 @@ pub struct Said {
     pub text_tokens: Option<u64>,
     /// Log probabilities as JSON.
     pub logprobs: Option<Bytes>,
-}
-
-impl Holds {
-    /// Whether its tensor has to be BYTES.
-    fn is_text(self) -> bool {
-        matches!(self, Self::Prompt | Self::Messages | Self::Tools | Self::Text | Self::Reason | Self::Logprobs)
-    }
-
-    fn is_input(self) -> bool {
-        NAMES.iter().any(|&(holds, _, is_input, _)| holds == self && is_input)
-    }
-}
-
-/// A thing that the parameter names.
-enum Thing {
-    Known(Holds),
-    /// A field of the request.
-    Setting(String),
-}
-
-impl Thing {
-    fn is(&self, holds: Holds) -> bool {
-        matches!(self, Self::Known(known) if *known == holds)
-    }
-
-    fn setting((thing, at): &(Self, usize)) -> Option<(String, usize)> {
-        if let Self::Setting(name) = thing { Some((name.clone(), *at)) } else { None }
-    }
-}
-
-/// The parameter, with the index of each tensor.
-#[derive(Default)]
-struct Declared(Vec<(Thing, usize)>);
-
-impl Declared {
-    fn read(text: &str, signature: &Signature) -> Result<Self> {
-        let wrong = |why: String| {
-            Error::invalid(format!("model '{}' has the parameter '{PARAMETER}' with '{text}': {why}", signature.model))
-        };
-        let mut all = Vec::new();
-        for word in text.split_whitespace() {
-            let Some((thing, tensor)) = word.split_once('=') else {
-                return Err(wrong(format!("'{word}' is not THING=TENSOR, such as prompt=text_input")));
-            };
-            let known = NAMES.iter().find(|(_, name, _, _)| *name == thing);
-            let is_input = known.is_none_or(|&(_, _, is_input, _)| is_input);
-            let at = match is_input {
-                true => signature.inputs.iter().position(|input| *input.name == *tensor),
-                false => signature.outputs.iter().position(|output| *output.name == *tensor),
-            };
-            let side = if is_input { "input" } else { "output" };
-            let at = at.ok_or_else(|| wrong(format!("the model has no {side} '{tensor}'")))?;
-            let thing = match known {
-                Some(&(holds, ..)) => Thing::Known(holds),
-                None if crate::fields::FIELDS
-                    .iter()
-                    .any(|f| f.name == thing && f.used == crate::fields::Use::Model) =>
-                {
-                    Thing::Setting(thing.to_owned())
-                }
-                None => {
-                    let names: Vec<_> = NAMES.iter().map(|(_, name, _, _)| *name).collect();
-                    let names = names.join(", ");
-                    return Err(wrong(format!(
-                        "'{thing}' is unknown; there are {names}, and fields that are passed on"
-                    )));
-                }
-            };
-            all.push((thing, at));
-        }
-        Ok(Self(all))
-    }
 }
 
 impl Asked<'_> {

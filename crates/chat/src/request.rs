@@ -430,7 +430,8 @@ fn variables(members: &BodyMembers<'_>) -> Result<Vec<(String, Value)>, FormErro
         all.push(("reasoning_effort".to_owned(), effort));
     }
     if let Some(more) = members.get("chat_template_kwargs") {
-        let more: BodyMembers<'_> = protocol::text::read(more.get().as_bytes())?;
+        let more: BodyMembers<'_> =
+            serde_json::from_str(more.get()).map_err(|error| FormError::of("chat_template_kwargs", shown(&error)))?;
         for (name, value) in more.0 {
             let value = serde_json::from_str(value.get())
                 .map_err(|error| FormError::of("chat_template_kwargs", shown(&error)))?;

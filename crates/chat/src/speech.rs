@@ -1,17 +1,17 @@
 //! Responses of a model to the body of a reply: one JSON object, or chunks of a stream.
 
+pub use crate::facts::{Facts, Reason};
 use crate::fields::On;
 use crate::logprobs;
 use crate::places::Said;
 use crate::request::{ChatRequest, ToolChoice};
 use crate::responses::{ResponsePrinter, ResponseStatus, Spoken, Tokens};
 use crate::stops::Stops;
-use crate::tools::{Forced, TextPiece, ToolCall, ToolParser, ToolStream};
+use crate::tools::{TextPiece, ToolCall, ToolStream};
 use crate::wire::{self, delta, printed};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
 use tensor::{Error, Result, allowance};
 
 /// Longest text of a choice that is answered in one piece, in bytes.
@@ -20,65 +20,11 @@ pub const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Longest text of a choice whose stream repeats it, or counts its tokens, at the end, in bytes.
 pub const KEPT_BYTES_MAX: usize = 2 << 20;
 
+/// Bytes of memory that a call takes beside its texts.
+const CALL_BYTES: usize = 128;
+
 /// The end of every stream.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
-
-/// Why a choice ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// The model ended, or a text of `stop` was reached.
-    Stop,
-    /// There are no more tokens.
-    Length,
-    /// The model calls functions.
-    ToolCalls,
-}
-
-impl Reason {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::ToolCalls => "tool_calls",
-        }
-    }
-}
-
-/// Facts of a reply before the model speaks.
-#[derive(Debug, Clone)]
-pub struct Facts {
-    /// Id of the reply.
-    pub id: String,
-    /// Time in seconds since 1970.
-    pub created: u64,
-    /// Name of the model, as the request has it.
-    pub model: String,
-    /// Parser of calls; `None` leaves texts as they are.
-    pub parser: Option<ToolParser>,
-    /// Calls that the request demands.
-    pub forced: Option<Forced>,
-    /// Longest call in a stream, in bytes.
-    pub call_bytes_max: usize,
-    /// Makes an id of at least nine letters and digits, different each time.
-    pub fresh: fn() -> String,
-    /// Texts that end a choice and that the server looks for.
-    pub stop: Arc<[String]>,
-    /// Whether the tokens of the texts are counted when they are over.
-    pub counts: bool,
-    /// Most tokens, for models that do not say why they ended.
-    pub max_tokens: Option<i64>,
-}
-
-impl Facts {
-    fn call_id(&self) -> String {
-        let fresh = (self.fresh)();
-        match self.parser {
-            // Its templates want exactly nine letters and digits.
-            Some(ToolParser::Mistral) => fresh.chars().rev().take(9).collect(),
-            _ => format!("call_{fresh}"),
-        }
-    }
-}
 
 /// A reply in progress.
 #[derive(Debug)]
@@ -245,7 +191,8 @@ impl Speech {
         let has_logprobs = self.has_logprobs;
         let Some(choice) = self.choices.get_mut(at) else { return Ok(Continuation::Over) };
         if let Some(tokens) = said.text_tokens {
-            *choice.tokens.get_or_insert(0) += tokens;
+            let sum = choice.tokens.get_or_insert(0);
+            *sum = sum.saturating_add(tokens);
         }
         let mut steps = Vec::new();
         if let Some(json) = said.logprobs.as_ref().filter(|_| has_logprobs) {
@@ -318,6 +265,9 @@ impl Speech {
             (true, true) => Some(KEPT_BYTES_MAX),
             (true, false) => None,
         };
+        if !self.streams {
+            choice.kept += steps.iter().map(logprobs::TokenStep::bytes).sum::<usize>();
+        }
         choice.keep(&pieces, &self.facts, most)?;
         let offset = choice.offset;
         choice.offset += steps.iter().map(|step| step.text().chars().count()).sum::<usize>();
@@ -434,9 +384,12 @@ impl Speech {
 
     fn usage(&self) -> Option<TokenUsage> {
         let prompts = self.choices.len() / self.per_prompt.max(1);
-        let prompt_tokens = (0..prompts).map(|at| self.prompt_tokens.get(&at)).sum::<Option<u64>>()?;
-        let completion_tokens = self.choices.iter().map(|choice| choice.tokens).sum::<Option<u64>>()?;
-        Some(TokenUsage { prompt_tokens, total_tokens: prompt_tokens + completion_tokens, completion_tokens })
+        // What a model says may be any number.
+        let add = |sum: u64, more: Option<u64>| Some(sum.saturating_add(more?));
+        let prompt_tokens = (0..prompts).map(|at| self.prompt_tokens.get(&at).copied()).try_fold(0, add)?;
+        let completion_tokens = self.choices.iter().map(|choice| choice.tokens).try_fold(0, add)?;
+        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+        Some(TokenUsage { prompt_tokens, total_tokens, completion_tokens })
     }
 
     /// How a response ended, with its tokens.
@@ -552,7 +505,7 @@ impl ChoiceState {
                 TextPiece::Begin(_, name) => {
                     self.ids.push(facts.call_id());
                     self.calls.push(ToolCall { name: name.clone(), arguments: String::new() });
-                    self.kept += name.len();
+                    self.kept += CALL_BYTES + name.len();
                 }
                 TextPiece::Content(_) | TextPiece::Arguments(..) if most.is_none() => {}
                 TextPiece::Content(text) => {

@@ -173,6 +173,9 @@ impl Streaming {
             last = Some(Err(e));
         }
         let is_cancelled = self.ticket.is_cancelled();
+        let is_enough = is_cancelled && self.ticket.is_enough();
+        // The end of a request whose reader has all it wants, whatever the model makes of the cancellation.
+        last = last.filter(|result| !is_enough || result.is_ok());
         let failure_of = |e: &Error| match is_cancelled || e.code() == Code::Cancelled {
             true => FailureReason::Cancelled,
             false => FailureReason::Backend,
@@ -185,7 +188,7 @@ impl Streaming {
         }
         let last = match (self.ticket.settle(), last) {
             (Some(reason), _) => Some(Err(reason)),
-            (None, None) if is_cancelled => Some(Err(Error::cancelled(""))),
+            (None, None) if is_cancelled && !is_enough => Some(Err(Error::cancelled(""))),
             (None, last) => last,
         };
         let failure = last.as_ref().and_then(|result| result.as_ref().err()).map(failure_of);

@@ -53,6 +53,8 @@ impl Ticket {
 #[derive(Default)]
 pub struct TicketState {
     cancelled: AtomicBool,
+    /// The reader has all it wants, so the cancelled request is a success.
+    enough: AtomicBool,
     progress: Mutex<RequestProgress>,
     /// The version that accepted the request; `None` for a group, and for a request whose owner handles cancellations.
     version: Option<Weak<dyn Acceptor>>,
@@ -231,10 +233,17 @@ impl TicketState {
         children.extend(all);
         drop(progress);
         hooks.into_iter().for_each(call);
-        if let Some(version) = self.version() {
+        if let Some(version) = self.version()
+            && (was == CancelledStage::Queued || !self.is_enough())
+        {
             version.cancelled(was);
         }
         Some(was)
+    }
+
+    /// Whether a cancelled request is a success.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.enough.load(Ordering::Acquire)
     }
 
     #[doc(hidden)]
@@ -364,6 +373,13 @@ impl Ticket {
     /// Cancels the request. A queued one leaves its queue at once and gets CANCELLED; a batch that only has cancelled
     /// requests is stopped; calls made for the request are cancelled, too. No effect after the response.
     pub fn cancel(&self) {
+        self.state.cancel();
+    }
+
+    /// Like [`cancel`](Self::cancel), because its responses so far are all that the reader wants: a running request of
+    /// a decoupled model counts as a success.
+    pub fn enough(&self) {
+        self.state.enough.store(true, Ordering::Release);
         self.state.cancel();
     }
 

@@ -54,6 +54,7 @@ struct InboxState {
     /// Covers at least `bytes`. `None` while `bytes` is small.
     charge: Option<Charge>,
     account: Account,
+    reader: Reader,
     /// The waker of a reader that waits.
     waker: Option<Waker>,
     /// The reader is gone.
@@ -91,9 +92,29 @@ enum Cancel {
     Done,
 }
 
-fn overrun(why: &str) -> Error {
-    let text = format!("the request was cancelled because its client reads responses too slowly: {why}");
-    Error::exhausted(text).by(Fault::Client).retry(false)
+/// Who takes the responses out of an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// The client, which may read slowly.
+    Client,
+    /// The server, which makes one reply of them.
+    Server,
+}
+
+impl Reader {
+    fn overrun(self, why: &str) -> Error {
+        match self {
+            Self::Client => {
+                let text = format!("the request was cancelled because its client reads responses too slowly: {why}");
+                Error::exhausted(text).by(Fault::Client).retry(false)
+            }
+            Self::Server => Error::exhausted(format!(
+                "the request was cancelled because the model responds faster than the server makes one reply of it: \
+                 {why}; ask for a stream"
+            ))
+            .retry(false),
+        }
+    }
 }
 
 impl InboxState {
@@ -118,17 +139,18 @@ impl InboxState {
     /// Checks that a response fits within the bounds, and charges it.
     fn admit(&mut self, EngineResponse { bytes, came_ns, .. }: &EngineResponse) -> Result<()> {
         let total = self.bytes + bytes;
+        let reader = self.reader;
         // In an empty queue a response may have any size, as long as there is memory for it.
         if let Some(oldest) = self.answers.front() {
             if total > ANSWERS_BYTES_MAX {
-                return Err(overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
+                return Err(reader.overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
             }
             if self.answers.len() >= ANSWERS_WAITING_MAX {
-                return Err(overrun(&format!("{ANSWERS_WAITING_MAX} responses wait, which is the maximum")));
+                return Err(reader.overrun(&format!("{ANSWERS_WAITING_MAX} responses wait, which is the maximum")));
             }
             if Duration::from_nanos(came_ns.saturating_sub(oldest.came_ns)) > ANSWERS_AGE_MAX {
                 let seconds = ANSWERS_AGE_MAX.as_secs();
-                return Err(overrun(&format!("one has waited for {seconds} s, which is the maximum")));
+                return Err(reader.overrun(&format!("one has waited for {seconds} s, which is the maximum")));
             }
         }
         if total <= CHARGE_BYTES_MIN {
@@ -145,7 +167,10 @@ impl InboxState {
         let step = more.next_multiple_of(CHARGE_BYTES_MIN);
         charge.grow(step).or_else(|_| charge.grow(more)).map_err(|short| {
             account.count_refusal();
-            overrun(&short.to_string())
+            match reader {
+                Reader::Client => reader.overrun(&short.to_string()),
+                Reader::Server => short.into(),
+            }
         })
     }
 
@@ -181,12 +206,18 @@ impl Inbox {
             bytes: 0,
             charge: None,
             account: account.clone(),
+            reader: Reader::Client,
             waker: None,
             closed: false,
             requests: Vec::new(),
             free: Vec::new(),
         };
         Self(Starter(Arc::new(InboxShared { state: Mutex::new(state), mailbox: Mailbox::mine() })))
+    }
+
+    /// Has errors say that the server, not the client, takes the responses.
+    pub fn read_by_server(&self) {
+        self.state().reader = Reader::Server;
     }
 
     fn state(&self) -> parking_lot::MutexGuard<'_, InboxState> {
@@ -216,11 +247,13 @@ impl Inbox {
         }
     }
 
-    /// Cancels a request whose further responses nobody wants.
-    pub fn cancel(&self, key: u32) {
+    /// Cancels a request whose further responses nobody wants, because those that came are all that was asked for.
+    pub fn enough(&self, key: u32) {
         let slot = self.state().requests.get(key as usize).cloned().flatten();
-        if let Some(slot) = slot {
-            slot.cancel();
+        if let Some(slot) = slot
+            && let Cancel::By(ticket) = slot.done()
+        {
+            ticket.enough();
         }
     }
 
@@ -360,12 +393,6 @@ impl InboxSink {
     /// Notes that the request ended or is being cancelled. Returns how to cancel it.
     fn done(&self) -> Cancel {
         std::mem::replace(&mut *self.cancel.lock(), Cancel::Done)
-    }
-
-    fn cancel(&self) {
-        if let Cancel::By(ticket) = self.done() {
-            ticket.cancel();
-        }
     }
 
     fn overrun(&self, why: Error) {

@@ -15,7 +15,7 @@ use crate::offload;
 use crate::text_calls::{self, TextResult};
 use crate::text_errors::{self, TextError};
 use bytes::Bytes;
-use chat::body::{check_values, values_in};
+use chat::body::{check_values, integer, values_in};
 use chat::fields::On;
 use chat::places::{Asked, Holds};
 use chat::request::{ChatRequest, SCHEMA_BYTES_MAX, ToolChoice};
@@ -103,12 +103,15 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
         max_tokens: request
             .setting("max_completion_tokens")
             .or_else(|| request.setting("max_tokens"))
-            .and_then(|n| n.parse().ok()),
+            .and_then(integer),
     };
     let mut speech = Speech::new(&request, facts);
     speech.count(&made.tokens, &[]);
     let account = &exchange.with.account;
     let inbox = Inbox::new(account);
+    if !request.reply.streams {
+        inbox.read_by_server();
+    }
     // Choices of a prompt share its tensors, which are made and charged once.
     let mut shared: Option<(Vec<InputTensor>, Vec<RequestedOutput>)> = None;
     let mut inputs_charge = account.empty(Kind::Unpacked, true);

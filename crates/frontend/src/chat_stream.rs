@@ -129,7 +129,7 @@ impl Saying {
 
     fn added(&mut self, key: u32, is_final: bool, continuation: Continuation) -> Result<()> {
         if continuation == Continuation::Over && !is_final {
-            self.inbox.cancel(key);
+            self.inbox.enough(key);
         }
         let kept = self.speech.lock().kept_bytes();
         if kept > self.charge.bytes() + CHARGE_BYTES_MIN {
@@ -145,6 +145,10 @@ impl Saying {
         let stream = ChatStream { said: self, phase: Phase::Says, begun: Some((out, large)) };
         let mut events = Events::of(Box::new(stream));
         let first = poll_fn(|cx| events.poll_next(cx)).await;
+        if let Some(Event { error: Some(error), .. }) = first {
+            // Nothing was said before it.
+            return Err(error.into());
+        }
         let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
         events.note_in(notes);
         let first = first.unwrap_or_else(|| Event::text(Bytes::from_static(DONE)));
@@ -202,14 +206,20 @@ type Chunks = (Vec<u8>, Option<Bytes>);
 enum Phase {
     Says,
     Counts(Offloaded<Vec<u64>>),
+    /// The model failed after its first words, which decided the status.
+    Fails(Error),
     Over,
 }
 
 impl ChatStream {
-    /// The last event, of an error.
-    fn fail(&mut self, mut out: Vec<u8>, error: Error) -> Event {
-        self.phase = Phase::Over;
+    /// The last event, of an error. Behind the first words of a stream it is an event of its own.
+    fn fail(&mut self, is_first: bool, mut out: Vec<u8>, error: Error) -> Event {
         self.said.inbox.close();
+        if is_first && !out.is_empty() {
+            self.phase = Phase::Fails(error);
+            return Event::text(out.into());
+        }
+        self.phase = Phase::Over;
         if !self.said.speech.lock().fail(&error, &mut out) {
             out.extend_from_slice(b"data: ");
             out.extend_from_slice(text_errors::event(&error).as_bytes());
@@ -220,10 +230,10 @@ impl ChatStream {
     }
 
     /// The events behind the last choice.
-    fn finish(&mut self, mut out: Vec<u8>) -> Event {
+    fn finish(&mut self, is_first: bool, mut out: Vec<u8>) -> Event {
         let closed = self.said.speech.lock().close(&mut out);
         if let Err(error) = closed {
-            return self.fail(out, error);
+            return self.fail(is_first, out, error);
         }
         self.phase = Phase::Over;
         Event::text(out.into())
@@ -249,6 +259,7 @@ impl ChatStream {
 
 impl EventSource for ChatStream {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let is_first = self.begun.is_some();
         let (mut out, mut large) = self.begun.take().unwrap_or_default();
         loop {
             match &mut self.phase {
@@ -256,7 +267,7 @@ impl EventSource for ChatStream {
                     if large.is_none() {
                         large = match self.hear(&mut out, cx) {
                             Ok(large) => large,
-                            Err(error) => return Poll::Ready(Some(self.fail(out, error))),
+                            Err(error) => return Poll::Ready(Some(self.fail(is_first, out, error))),
                         };
                     }
                     if let Some(large) = large {
@@ -268,9 +279,9 @@ impl EventSource for ChatStream {
                     }
                     self.said.inbox.close();
                     match self.said.counting() {
-                        None => return Poll::Ready(Some(self.finish(out))),
+                        None => return Poll::Ready(Some(self.finish(is_first, out))),
                         Some(Ok(work)) => self.phase = Phase::Counts(work),
-                        Some(Err(error)) => return Poll::Ready(Some(self.fail(out, error))),
+                        Some(Err(error)) => return Poll::Ready(Some(self.fail(is_first, out, error))),
                     }
                     if !out.is_empty() {
                         return Poll::Ready(Some(Event::text(out.into())));
@@ -279,7 +290,11 @@ impl EventSource for ChatStream {
                 Phase::Counts(work) => {
                     let texts = ready!(Pin::new(work).poll(cx)).unwrap_or_default();
                     self.said.speech.lock().count(&[], &texts);
-                    return Poll::Ready(Some(self.finish(out)));
+                    return Poll::Ready(Some(self.finish(is_first, out)));
+                }
+                Phase::Fails(error) => {
+                    let error = error.clone();
+                    return Poll::Ready(Some(self.fail(false, out, error)));
                 }
                 Phase::Over => return Poll::Ready(None),
             }

@@ -217,7 +217,7 @@ impl ResponsePrinter {
                     "{{\"input_tokens\":{input},\"input_tokens_details\":{{\"cached_tokens\":0,\
                      \"cache_write_tokens\":0}},\"output_tokens\":{output},\"output_tokens_details\":\
                      {{\"reasoning_tokens\":0}},\"total_tokens\":{}}}",
-                    input + output
+                    input.saturating_add(output)
                 ),
             ),
             None => put(out, format_args!("null")),
