@@ -3,13 +3,15 @@
  * stay until the next one, and a server that is short of memory because of them gives the model no request.
  */
 
-import { setFlagsFromString } from 'node:v8'
+import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
 /** Time without a batch after which an instance is idle. */
 const IDLE_MS = 2000
 /** Bytes of buffers that may stay. */
 const BUFFER_BYTES_KEPT = 16 << 20
+/** Largest heap that is collected: each MiB of small objects takes 1.5 ms, and a request may come meanwhile. */
+const HEAP_BYTES_MAX = 64 << 20
 
 // A model may replace the global ones.
 const { setTimeout } = globalThis
@@ -48,13 +50,14 @@ export class IdleCollector {
   #look(): void {
     const { arrayBuffers } = memoryUsage()
     if (arrayBuffers < this.#living + BUFFER_BYTES_KEPT) return
+    if (getHeapStatistics().used_heap_size > HEAP_BYTES_MAX) return
     this.#collect ??= this.#make()
     this.#collect()
     this.#living = memoryUsage().arrayBuffers
   }
 }
 
-/** V8's own collection, which takes a millisecond for a few MiB of objects that live. */
+/** V8's own collection. */
 function collector(): Collect {
   if (globalThis.gc !== undefined) return globalThis.gc
   setFlagsFromString('--expose-gc')
