@@ -18,7 +18,7 @@ import type {
   ListenOptions,
   RequestLogOptions,
 } from '../native/contract.js'
-import { asServerError, createCore, type Core, type ServerError } from '../native/index.js'
+import { asServerError, createCore, type Core, ServerError } from '../native/index.js'
 import {
   removeUnpacked,
   Repository,
@@ -221,7 +221,10 @@ export async function startServer(
     isExplicit: settings.repository.mode === 'explicit',
     metricsPort: () => metricsServer?.port ?? 0,
     grpcPort: () => ports.grpc,
-    metrics: () => metrics(),
+    metrics: () => {
+      if (settings.metrics !== null) return metrics()
+      throw new ServerError('NOT_FOUND', 'metrics are turned off (--allow-metrics=false)')
+    },
     unusable: () => unusable !== null,
     loading: () => isLoading,
   })

@@ -32,6 +32,21 @@ export function openaiOptions(options: Options, http: HttpOptions): HttpOptions 
   return { ...http, address, port: options.openaiPort, restrictions }
 }
 
+/**
+ * A warning if clients without the header can do at the port of HTTP what is restricted at that of OpenAI: both have
+ * the same paths. Triton's front end serves them at one port only.
+ */
+export function openaiWarnings(openai: HttpOptions | null, http: HttpOptions | null): string[] {
+  const [closed, alsoClosed] = [openai, http].map((of) => of?.restrictions.flatMap(({ apis }) => apis) ?? [])
+  const open = closed?.filter((api) => alsoClosed?.includes(api) === false) ?? []
+  if (http === null || open.length === 0) return []
+  return [
+    `Warning: '--openai-restricted-api' restricts --openai-port only, and the HTTP port has the same paths: restrict ` +
+      `them there too, by --http-restricted-api=${open.join(',')}:<header>=<value>, or close the port, by ` +
+      '--allow-http=false',
+  ]
+}
+
 function readOpenaiRestrictions(flag: string, groups: readonly string[]): Restriction[] {
   const seen = new Set<string>()
   return groups.map((text) => {

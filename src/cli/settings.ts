@@ -20,7 +20,7 @@ import { userIds } from './users.js'
 import { COMMAND_LINE, OptionError, badOption, suggestion, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
 import { readResponseCache } from './response_cache.js'
-import { openaiOptions } from './openai.js'
+import { openaiOptions, openaiWarnings } from './openai.js'
 import { readTextAliases } from './text_aliases.js'
 
 export interface Resolved {
@@ -71,6 +71,8 @@ function resolve({ options: all, given, warnings: before }: Parsed, environment:
   }
   const http = options.allowHttp ? httpOptions(options) : null
   const openai = openaiOptions(options, httpOptions(options))
+  // With keys, clients need one at both ports.
+  if (options.keysFile === '') warnings.push(...openaiWarnings(openai, http))
   const grpc = options.allowGrpc ? grpcOptions(options) : null
   const metrics = metricsSettings(options, environment)
   const control = controlOptions(options)

@@ -6,6 +6,7 @@ import { type Context, contextOf } from './context.js'
 import { checkKeys } from './declared.js'
 import { RuleError, describe, kindOf, missingOf, sourceOf } from './errors.js'
 import { Executor } from './execution.js'
+import { IdleCollector } from './garbage.js'
 import { Frame, VERSION } from './generated/protocol.js'
 import { intactness } from './intact.js'
 import { type Load, loadOf } from './load.js'
@@ -61,6 +62,7 @@ class Runner {
   readonly #end: (status: number) => void
   readonly #over = new AbortController()
   readonly #isIntact = intactness()
+  readonly #garbage = new IdleCollector()
   #model: AnyModel | null = null
   #context: Context | null = null
   #executor: Executor | null = null
@@ -109,8 +111,10 @@ class Runner {
   }
 
   receive(frame: Received): void {
-    if (frame.frame === Frame.EXECUTE) this.#executor?.receive(frame)
-    else if (frame.frame === Frame.UNLOAD) void this.#finalize()
+    if (frame.frame === Frame.EXECUTE) {
+      this.#garbage.used()
+      this.#executor?.receive(frame)
+    } else if (frame.frame === Frame.UNLOAD) void this.#finalize()
     else if (frame.frame === Frame.IS_READY) void this.#answerReady(readU64(frame.view, frame.at))
     else this.#server.receive(frame)
   }

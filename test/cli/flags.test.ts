@@ -489,3 +489,12 @@ test('O-36: trace settings from the command line', () => {
     "Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in --trace-config!",
   )
 })
+
+test('--openai-restricted-api warns of an HTTP port that is open', () => {
+  const openai = ['--openai-port=9000', '--openai-restricted-api', 'inference,metrics', 'X-Key', 'secret']
+  const warned = resolve(...openai, '--http-restricted-api=statistics:X-Key=secret').warnings
+  expect(warned).toHaveLength(1)
+  expect(warned[0]).toContain('--http-restricted-api=inference:<header>=<value>')
+  for (const more of ['--http-restricted-api=inference,statistics:k=v', '--allow-http=false', '--keys-file=keys.json'])
+    expect(resolve(...openai, more).warnings).toEqual([])
+})

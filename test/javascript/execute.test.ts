@@ -12,6 +12,7 @@ import {
   TritonError,
   defineModel,
 } from '../../src/javascript/index.js'
+import { IdleCollector } from '../../src/javascript/garbage.js'
 import { testModel } from '../../src/javascript/testing.js'
 
 const FP32 = { datatype: 'FP32', dims: [-1] } as const
@@ -452,4 +453,20 @@ test('a model that does not load rejects with its error', async () => {
   const initialize = () => Promise.reject(new Error('no weights'))
   await expect(testModel({ initialize, execute: () => null })).rejects.toThrow(/^Error: no weights\n {4}at/)
   await expect(testModel({})).rejects.toThrow('model.ts does not implement `execute`: expected a default export')
+})
+
+test('garbage is collected once an instance is idle, and again only for more buffers', async () => {
+  let collected = 0
+  const garbage = new IdleCollector(20, () => () => (collected += 1))
+  const kept = Array.from({ length: 32 }, () => Buffer.alloc(1 << 20))
+  for (let i = 0; i < 10; i += 1) {
+    garbage.used()
+    await sleep(5)
+  }
+  expect(collected).toBe(0)
+  await expect.poll(() => collected).toBe(1)
+  garbage.used()
+  await sleep(100)
+  expect(collected).toBe(1)
+  expect(kept).toHaveLength(32)
 })
