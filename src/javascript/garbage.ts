@@ -8,10 +8,14 @@ import { runInNewContext } from 'node:vm'
 
 /** Time without a batch after which an instance is idle. */
 const IDLE_MS = 2000
+/** Most batches in this time of an instance that is nearly idle, such as one whose clients repeat rejected requests. */
+const BATCHES_MAX = 100
 /** Bytes of buffers that may stay. */
 const BUFFER_BYTES_KEPT = 16 << 20
 /** Largest heap that is collected: each MiB of small objects takes 1.5 ms, and a request may come meanwhile. */
 const HEAP_BYTES_MAX = 64 << 20
+/** The same while batches come. */
+const HEAP_BYTES_MAX_NEARLY = 16 << 20
 
 // A model may replace the global ones.
 const { setTimeout } = globalThis
@@ -23,7 +27,8 @@ export class IdleCollector {
   readonly #idleMs: number
   readonly #make: () => Collect
   #timer: NodeJS.Timeout | null = null
-  #isUsed = false
+  /** Batches since the timer began. */
+  #batches = 0
   /** Bytes of buffers that live. */
   #living = 0
   #collect: Collect | null = null
@@ -35,22 +40,23 @@ export class IdleCollector {
 
   /** A batch came. */
   used(): void {
-    this.#isUsed = true
+    this.#batches += 1
     this.#timer ??= this.#later()
   }
 
   #later(): NodeJS.Timeout {
-    this.#isUsed = false
+    this.#batches = 0
     return setTimeout(() => {
-      this.#timer = this.#isUsed ? this.#later() : null
-      if (this.#timer === null) this.#look()
+      const isIdle = this.#batches === 0
+      if (this.#batches <= BATCHES_MAX) this.#look(isIdle ? HEAP_BYTES_MAX : HEAP_BYTES_MAX_NEARLY)
+      this.#timer = isIdle ? null : this.#later()
     }, this.#idleMs).unref()
   }
 
-  #look(): void {
+  #look(heapBytesMax: number): void {
     const { arrayBuffers } = memoryUsage()
     if (arrayBuffers < this.#living + BUFFER_BYTES_KEPT) return
-    if (getHeapStatistics().used_heap_size > HEAP_BYTES_MAX) return
+    if (getHeapStatistics().used_heap_size > heapBytesMax) return
     this.#collect ??= this.#make()
     this.#collect()
     this.#living = memoryUsage().arrayBuffers

@@ -1,5 +1,6 @@
 /**
- * Models that chat, without a language model: `echo` says its prompt, `say` the last message alone, `speak` a word
+ * Models that chat, without a language model: `echo` says its prompt, `say` the last message alone, `settings` what it
+ * is asked for, `messages` all messages, `speak` a word
  * after each millisecond, and `slow` one after each minute.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
@@ -47,6 +48,13 @@ export function writeChat(root) {
     own + parameter('nereid.chat.tool_parser', 'hermes') + parameter('nereid.alias', 'gpt-4o-mini'),
   )
   writeEcho(root, 'bare', {})
+  const texts = (...names) => names.map((name) => [name, 'TYPE_STRING', [1]])
+  const holds = parameter('nereid.chat', 'sampling_parameters=INPUT0 prompt=INPUT1 text=OUTPUT0')
+  const settings = config('identity', 0, texts('INPUT0', 'INPUT1'), texts('OUTPUT0', 'OUTPUT1'))
+  writeModel(root, 'settings', { config: settings + holds + parameter('nereid.chat.template', 'any.jinja') })
+  writeFileSync(join(root, 'settings/any.jinja'), '{{ messages[-1].content }}')
+  const messages = parameter('nereid.chat', 'messages=INPUT0 text=OUTPUT0')
+  writeModel(root, 'messages', { config: config('identity', 0, texts('INPUT0'), texts('OUTPUT0')) + messages })
   writeSpeak(root, 'speak', '1', parameter('nereid.chat.template', 'speak.jinja'))
   writeSpeak(root, 'slow', '60000', parameter('nereid.chat.template', 'speak.jinja'))
   for (const name of ['speak', 'slow'])

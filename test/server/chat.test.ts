@@ -55,10 +55,14 @@ test('a model is named by the body or by the query, else it is the only one that
   expect([named.status, named.body.model]).toEqual([200, 'say'])
   const none = await post('/v1/chat/completions', { messages: user('a') })
   expect(none.status).toBe(400)
-  expect(none.body.error.message).toMatch(/names no model; name one by \?model= or in the body: bare, echo, say/)
+  expect(none.body.error.message).toMatch(
+    /names no model; name one by \?model= or in the body: bare, echo, messages, say, settings/,
+  )
   const unknown = await post('/v1/chat/completions?model=nobody', { messages: user('a') })
   expect(unknown.status).toBe(404)
-  expect(unknown.body.error.message).toMatch(/'nobody' is not found; models that chat: bare, echo, say/)
+  expect(unknown.body.error.message).toMatch(
+    /'nobody' is not found; models that chat: bare, echo, messages, say, settings/,
+  )
 })
 
 test.each([
@@ -155,11 +159,16 @@ describe('streams', () => {
     }
   })
 
-  test('a text of stop ends a choice whose model goes on', async () => {
+  test('a text of stop ends a choice whose model goes on, as a success', async () => {
     const { body } = await chat('speak', 'a', { max_tokens: 100_000, stop: ['rd wo'] })
     expect(body.choices[0]).toMatchObject({ message: { content: ' wo' }, finish_reason: 'stop' })
     const { body: late } = await chat('speak', 'a', { max_tokens: 2, stop: 'rd x' })
     expect(late.choices[0].message.content).toBe(' word word')
+    const metrics = async (): Promise<string> => (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
+    await expect.poll(metrics).toMatch(/^nv_inference_request_success\{model="speak",version="1"\} [1-9]/m)
+    await expect
+      .poll(metrics)
+      .toMatch(/^nv_inference_request_failure\{model="speak",reason="CANCELED",version="1"\} 0$/m)
   })
 
   test('a client that leaves ends the request of the model', async () => {
@@ -267,6 +276,31 @@ describe('responses', () => {
   })
 })
 
+test('a model gets schemas as clients write them, and a template variables in their order', async () => {
+  const schema = '{"type":"object","properties":{"why":{"maximum":12345678901234567890123},"is":{"enum":[1]}}}'
+  // As text: JSON of JavaScript has no such numbers.
+  const settings = async (fields: string): Promise<Json> => {
+    const body = `{"model":"settings","messages":[{"role":"user","content":"a"}],${fields}}`
+    const response = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST', body })
+    const { choices } = (await response.json()) as Json
+    return JSON.parse(choices[0].message.content || choices[0].message.tool_calls[0].function.arguments)
+  }
+  const format = await settings(`"response_format":{"type":"json_schema","json_schema":{"schema":${schema}}}`)
+  expect(JSON.parse(format.structured_outputs)).toEqual({ json: schema })
+  const tool = (name: string): string => `{"type":"function","function":{"name":"${name}","parameters":${schema}}}`
+  const choice = '"tool_choice":{"type":"function","function":{"name":"g"}}'
+  const forced = await settings(`"tools":[${tool('f')},${tool('g')}],${choice}`)
+  expect(JSON.parse(forced.structured_outputs)).toEqual({ json: schema })
+  const { body } = await chat('echo', 'a', { chat_template_kwargs: { suffix: { z: 1, a: { y: 2, b: 3 } } } })
+  expect(body.choices[0].message.content).toContain("{'z': 1, 'a': {'y': 2, 'b': 3}}")
+})
+
+test('a completion is rejected by a model that takes messages', async () => {
+  const { status, body } = await post('/v1/completions', { model: 'messages', prompt: 'a' })
+  expect([status, body.error.param]).toEqual([400, 'model'])
+  expect(body.error.message).toBe("model: model 'messages' takes messages and no prompt: use /v1/chat/completions")
+})
+
 test('fields without a place are named, those with another type rejected', async () => {
   const answer = await chat('speak', 'a', { seed: 1, top_k: 2, max_tokens: 1, user: 'u', unknown: 1 })
   expect([answer.status, answer.headers.get('nereid-ignored')]).toEqual([200, 'seed, top_k'])
@@ -282,7 +316,20 @@ test('fields without a place are named, those with another type rejected', async
   const unknown = await chat('nobody', 'a')
   expect([unknown.status, unknown.body.error.code]).toEqual([404, 'model_not_found'])
   const unfit = await post('/v1/chat/completions', { messages: user('a') })
-  expect(unfit.body.error.message).toMatch(/in the body: bare, echo, say, slow, speak/)
+  expect(unfit.body.error.message).toMatch(/in the body: bare, echo, messages, say, settings, slow, speak/)
+})
+
+test('--allow-metrics=false turns off the metrics of --openai-port, too', async () => {
+  const [port = 0] = await freePorts(1)
+  const flags = [`--openai-port=${port}`, '--allow-metrics=false']
+  const silent = await TestServer.start(models.path('chat'), flags)
+  try {
+    const response = await fetch(`http://127.0.0.1:${port}/metrics`)
+    expect(response.status).toBe(404)
+    expect(await response.text()).toContain('metrics are turned off (--allow-metrics=false)')
+  } finally {
+    await silent.stop()
+  }
 })
 
 test("P-218, P-219, P-228, P-229: --openai-errors=triton has Triton's bodies", async () => {
@@ -309,7 +356,16 @@ test("P-218, P-219, P-228, P-229: --openai-errors=triton has Triton's bodies", a
   const headers = { 'x-key': 'secret word' }
   expect(await (await at('/metrics', { headers })).text()).toContain('nv_cpu_utilization')
   const list = (await (await at('/v1/models', { headers })).json()) as Json
-  expect(list.data.map(({ id }: Json) => id)).toEqual(['bare', 'echo', 'gpt-4o-mini', 'say', 'slow', 'speak'])
+  expect(list.data.map(({ id }: Json) => id)).toEqual([
+    'bare',
+    'echo',
+    'gpt-4o-mini',
+    'messages',
+    'say',
+    'settings',
+    'slow',
+    'speak',
+  ])
   const mode = { detail: 'Model load/unload requires --model-control-mode=explicit' }
   for (const act of ['load', 'unload']) {
     const answer = await at(`/v1/models/echo/${act}`, { method: 'POST', headers })

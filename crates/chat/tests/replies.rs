@@ -127,12 +127,19 @@ fn a_configuration_names_tensors() {
     for (text, why) in [
         ("prompt=X", "no input 'X'"),
         ("text=Q", "no output 'Q'"),
-        ("speed=Q", "'speed' is unknown"),
+        ("speed=X", "'speed' is unknown"),
+        ("prompt=LIMIT text=A", "the input 'LIMIT' has the datatype INT32; 'prompt' needs BYTES"),
+        ("prompt=Q sampling_parameters=LIMIT text=A", "'sampling_parameters' needs BYTES"),
+        ("prompt=Q messages=Q text=A", "the input 'Q' is named twice"),
         ("Q", "'Q' is not THING=TENSOR"),
     ] {
         let error = Places::of(&other, Some(text)).unwrap_err();
         assert!(error.message().contains(why), "{text}: {}", error.message());
     }
+    let mut strict = other;
+    strict.inputs.iter_mut().for_each(|input| input.optional = false);
+    let error = Places::of(&strict, Some("prompt=Q text=A")).unwrap_err();
+    assert!(error.message().contains("requires the input 'LIMIT', for which a chat has no value"));
 }
 
 #[test]
