@@ -26,7 +26,7 @@ type Collect = () => unknown
 export class IdleCollector {
   readonly #idleMs: number
   readonly #make: () => Collect
-  #timer: NodeJS.Timeout | null = null
+  #isTimed = false
   /** Batches since the timer began. */
   #batches = 0
   /** Bytes of buffers that live. */
@@ -41,15 +41,17 @@ export class IdleCollector {
   /** A batch came. */
   used(): void {
     this.#batches += 1
-    this.#timer ??= this.#later()
+    if (!this.#isTimed) this.#later()
   }
 
-  #later(): NodeJS.Timeout {
+  #later(): void {
+    this.#isTimed = true
     this.#batches = 0
-    return setTimeout(() => {
+    setTimeout(() => {
       const isIdle = this.#batches === 0
       if (this.#batches <= BATCHES_MAX) this.#look(isIdle ? HEAP_BYTES_MAX : HEAP_BYTES_MAX_NEARLY)
-      this.#timer = isIdle ? null : this.#later()
+      this.#isTimed = false
+      if (!isIdle) this.#later()
     }, this.#idleMs).unref()
   }
 

@@ -455,7 +455,7 @@ test('a model that does not load rejects with its error', async () => {
   await expect(testModel({})).rejects.toThrow('model.ts does not implement `execute`: expected a default export')
 })
 
-test('garbage is collected of an instance with little to do, again only for more buffers', async () => {
+test('garbage of an instance with little to do is collected, again for more buffers', async () => {
   let collected = 0
   const garbage = new IdleCollector(20, () => () => (collected += 1))
   const kept = Array.from({ length: 32 }, () => Buffer.alloc(1 << 20))

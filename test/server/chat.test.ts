@@ -276,7 +276,7 @@ describe('responses', () => {
   })
 })
 
-test('a model gets schemas as clients write them, and a template variables in their order', async () => {
+test('a model gets schemas as clients write them, a template its variables in order', async () => {
   const schema = '{"type":"object","properties":{"why":{"maximum":12345678901234567890123},"is":{"enum":[1]}}}'
   // As text: JSON of JavaScript has no such numbers.
   const settings = async (fields: string): Promise<Json> => {

@@ -384,7 +384,7 @@ impl Speech {
 
     fn usage(&self) -> Option<TokenUsage> {
         let prompts = self.choices.len() / self.per_prompt.max(1);
-        // What a model says may be any number.
+        // A model may give any numbers.
         let add = |sum: u64, more: Option<u64>| Some(sum.saturating_add(more?));
         let prompt_tokens = (0..prompts).map(|at| self.prompt_tokens.get(&at).copied()).try_fold(0, add)?;
         let completion_tokens = self.choices.iter().map(|choice| choice.tokens).try_fold(0, add)?;

@@ -54,7 +54,7 @@ struct InboxState {
     /// Covers at least `bytes`. `None` while `bytes` is small.
     charge: Option<Charge>,
     account: Account,
-    reader: Reader,
+    reader: InboxReader,
     /// The waker of a reader that waits.
     waker: Option<Waker>,
     /// The reader is gone.
@@ -94,26 +94,20 @@ enum Cancel {
 
 /// Who takes the responses out of an inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reader {
+enum InboxReader {
     /// The client, which may read slowly.
     Client,
     /// The server, which makes one reply of them.
     Server,
 }
 
-impl Reader {
+impl InboxReader {
     fn overrun(self, why: &str) -> Error {
-        match self {
-            Self::Client => {
-                let text = format!("the request was cancelled because its client reads responses too slowly: {why}");
-                Error::exhausted(text).by(Fault::Client).retry(false)
-            }
-            Self::Server => Error::exhausted(format!(
-                "the request was cancelled because the model responds faster than the server makes one reply of it: \
-                 {why}; ask for a stream"
-            ))
-            .retry(false),
-        }
+        let (cause, fault) = match self {
+            Self::Client => ("its client reads responses too slowly", Fault::Client),
+            Self::Server => ("the model responds faster than the server joins its responses", Fault::Server),
+        };
+        Error::exhausted(format!("the request was cancelled because {cause}: {why}")).by(fault).retry(false)
     }
 }
 
@@ -168,8 +162,8 @@ impl InboxState {
         charge.grow(step).or_else(|_| charge.grow(more)).map_err(|short| {
             account.count_refusal();
             match reader {
-                Reader::Client => reader.overrun(&short.to_string()),
-                Reader::Server => short.into(),
+                InboxReader::Client => reader.overrun(&short.to_string()),
+                InboxReader::Server => short.into(),
             }
         })
     }
@@ -206,7 +200,7 @@ impl Inbox {
             bytes: 0,
             charge: None,
             account: account.clone(),
-            reader: Reader::Client,
+            reader: InboxReader::Client,
             waker: None,
             closed: false,
             requests: Vec::new(),
@@ -217,7 +211,7 @@ impl Inbox {
 
     /// Has errors say that the server, not the client, takes the responses.
     pub fn read_by_server(&self) {
-        self.state().reader = Reader::Server;
+        self.state().reader = InboxReader::Server;
     }
 
     fn state(&self) -> parking_lot::MutexGuard<'_, InboxState> {

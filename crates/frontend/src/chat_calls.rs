@@ -237,7 +237,7 @@ fn force(request: &ChatRequest, model: &ChatModel) -> TextResult<Option<Forced>>
 
 /// `response_format` of a request.
 #[derive(Deserialize)]
-struct Format<'f> {
+struct ResponseFormat<'f> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'f, str>>,
     #[serde(borrow)]
@@ -245,7 +245,7 @@ struct Format<'f> {
 }
 
 #[derive(Deserialize)]
-struct FormatSchema<'f> {
+struct ResponseSchema<'f> {
     #[serde(borrow)]
     schema: Option<&'f RawValue>,
 }
@@ -265,12 +265,12 @@ fn schema(
     let field = request.name_of("response_format");
     let wrong = |text: String| TextError::of(Error::invalid(text), FailureKind::Form, Some(field));
     let read = |error: serde_json::Error| wrong(error.to_string());
-    let format: Format<'_> = serde_json::from_str(format.get()).map_err(read)?;
+    let format: ResponseFormat<'_> = serde_json::from_str(format.get()).map_err(read)?;
     let schema = match format.kind.as_deref() {
         Some("text") => return Ok(None),
         Some("json_object") => r#"{"type":"object"}"#,
         Some("json_schema") => {
-            let inner = format.json_schema.map(|json| serde_json::from_str::<FormatSchema<'_>>(json.get()));
+            let inner = format.json_schema.map(|json| serde_json::from_str::<ResponseSchema<'_>>(json.get()));
             match inner.transpose().map_err(read)?.and_then(|inner| inner.schema) {
                 Some(schema) => schema.get(),
                 None if request.responses.is_some() => return Err(wrong("schema is missing".to_owned())),

@@ -123,11 +123,10 @@ fn schema_of_any(tools: &[Tool<'_>]) -> Result<String> {
                 }
             }
         }
-        items.push(format!(
-            r#"{{"type":"object","properties":{{"name":{{"type":"string","enum":[{}]}},"parameters":{}}},"required":["name","parameters"],"additionalProperties":false}}"#,
-            printed(&function.name),
-            object(&members)
-        ));
+        let (name, parameters) = (printed(&function.name), object(&members));
+        let properties = format!(r#"{{"name":{{"type":"string","enum":[{name}]}},"parameters":{parameters}}}"#);
+        let required = r#""required":["name","parameters"],"additionalProperties":false"#;
+        items.push(format!(r#"{{"type":"object","properties":{properties},{required}}}"#));
     }
     let definitions =
         if definitions.is_empty() { String::new() } else { format!(r#","$defs":{}"#, object(&definitions)) };
