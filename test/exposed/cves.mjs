@@ -82,7 +82,7 @@ export const CLASSES = [
     here: 'A log message is one line, and its control characters are escaped.',
     proofs: [
       bulletin('ends of lines, escapes of terminals and forged entries'),
-      ['test/log/format.test.ts', 'records of the core go through the same levels and escaping'],
+      ['test/log/format.test.ts', 'records of the core are filtered and escaped, verbose ones were filtered there'],
     ],
   },
   {
