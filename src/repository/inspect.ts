@@ -192,7 +192,7 @@ export async function inspectModel(
   const read = readAll(directory, flags, note)
   model.file = read?.path ?? null
   if (read?.provided === false && depth === 'files') warnOfMisnamed(directory, note)
-  const available = note.trying(() => findVersions(directory, note.log)) ?? new Map<number, string>()
+  const available = note.trying(() => findVersions(directory, note.log, read?.config)) ?? new Map<number, string>()
   const failed = note.errors()
   if (read !== null && note.errors() === 0) {
     try {
