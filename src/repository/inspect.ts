@@ -46,6 +46,7 @@ import { explain } from './explain.js'
 import { warnOfIneffective } from './ineffective.js'
 import { findLibrary } from './libraries.js'
 import { requireTrees } from './model_file.js'
+import { checkChat } from './chat.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import { Places, bareName, notUnique } from './places.js'
 import { requireCpuKinds, requireTensors } from './plans.js'
@@ -238,7 +239,10 @@ export async function inspectModel(
       advice: elsewhere(directory, '', file, [...available.keys()].map(String)),
     })
   }
-  if (depth === 'files') checkNamedFiles(model.completed ?? config, directory, note.report)
+  if (depth === 'files') {
+    checkNamedFiles(model.completed ?? config, directory, note.report)
+    checkChat(model.completed ?? config, directory, note.report)
+  }
   return model
 }
 
@@ -287,6 +291,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   if (!isValid && complete) note.trying(() => validateIo(completed))
   model.config = completed
   warnOfIneffective(completed, note.log)
+  checkChat(completed, null, note.report)
   warnOfQuestionable(completed, note.warn)
 }
 
