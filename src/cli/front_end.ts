@@ -18,14 +18,14 @@ export const FRONT_END_OPTIONS: ReadonlyMap<string, FrontEndOption> = new Map<st
   ['kserve-grpc-port', { flags: ['grpc-port'] }],
   ['tritonserver-log-verbose-level', { flags: ['log-verbose'] }],
   ['enable-kserve-frontends', { flags: [], reason: '--http-port and --grpc-port are open without it', isSwitch: true }],
-  ['backend', { flags: [], reason: 'the tensors of a model say how it is asked' }],
+  ['backend', { flags: [], reason: 'requests have the form of the tensors of the model' }],
   ['uvicorn-log-level', { flags: [], reason: 'its levels are of a library that is not used here' }],
 ])
 
 /** Port of the front end without `--openai-port`. */
 export const FRONT_END_PORT = '9000'
 
-/** What to write in the place of such an option. */
+/** Advice about such an option: the flags to write, or why to leave it out. */
 export function frontEndAdvice({ flags, reason = '' }: FrontEndOption): string {
   if (flags.length === 0) return `leave it out: ${reason}`
   return `write ${flags.map((flag) => `--${flag}`).join(' and ')}`

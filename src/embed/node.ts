@@ -44,8 +44,8 @@ let paths: readonly string[] | null = null
 let api: RegExp | null = null
 
 /**
- * Paths of the API beside those of an application, each with those below it: the routes below `/v1` and `/v2`. The short
- * paths of text endpoints, such as `/embed`, are left to the application.
+ * Paths of the API beside those of an application, each with those below it: the routes below `/v1` and `/v2`. The
+ * short paths of text endpoints, such as `/embed`, are left to the application.
  */
 export function apiPaths(): readonly string[] {
   if (paths !== null) return paths

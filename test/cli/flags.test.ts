@@ -161,7 +161,7 @@ test.each([
   [['--kserve-http-port=1'], /front end; write --http-port$/],
   [
     ['--backend=vllm'],
-    /^unrecognized option '--backend', .*; leave it out: the tensors of a model say how it is asked$/,
+    /^unrecognized option '--backend', .*; leave it out: requests have the form of the tensors of the model$/,
   ],
   [['--enable-kserve-frontends'], /; leave it out: --http-port and --grpc-port are open without it$/],
   [['--uvicorn-log-level=info'], /; leave it out: /],
@@ -185,7 +185,7 @@ test('the in-process API takes the same options and refuses with the same texts'
   expect(() => parseObject({ htpPort: 1 })).toThrow("unrecognized option 'htpPort'; did you mean 'httpPort'?")
 })
 
-test("docs/chat.md has a row for each option of Triton's OpenAI front end that is another one here", () => {
+test('docs/chat.md has a row for each option of main.py that is another one here', () => {
   const page = readFileSync(join(ROOT, 'docs/chat.md'), 'utf8')
   const table = page.slice(page.indexOf('| option there | here |'), page.indexOf('| differs | Triton | here |'))
   for (const [name, { flags }] of FRONT_END_OPTIONS) {

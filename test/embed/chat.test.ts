@@ -62,7 +62,7 @@ async function metric(name: string, model = ''): Promise<number> {
 
 const cancelled = (model: string): Promise<number> => metric('nereid_requests_cancelled_total', model)
 
-test('the paths are those of the routes below /v1 and /v2, and docs/embed.md names them', () => {
+test('the paths are those of the routes, and docs/embed.md names them', () => {
   const page = readFileSync(new URL('../../docs/embed.md', import.meta.url), 'utf8')
   expect(apiPaths()).toEqual(expect.arrayContaining(['/v2', '/v1/models', '/v1/chat/completions', '/v1/responses']))
   const start = page.indexOf('The API has the paths')
@@ -86,7 +86,7 @@ describe.each(['node:http', 'fastify', 'fetch'])('in %s', (name) => {
     expect(events.at(-2)).toBe('data: [DONE]')
   })
 
-  test('a token arrives while the model makes the next one, and a client that leaves cancels the model', async () => {
+  test('tokens arrive one by one, and a client that leaves cancels the model', async () => {
     const before = await cancelled('steady')
     const left = new AbortController()
     const response = await ask(

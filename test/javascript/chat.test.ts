@@ -97,7 +97,7 @@ describe('the sampler', () => {
   })
 })
 
-test('chat-llama-cpp names the fields of a client that become a setting which it does not have', async () => {
+test('chat-llama-cpp names the fields of a client that become structured_outputs', async () => {
   // Not a literal: its types need node-llama-cpp.
   const file = join(ROOT, 'examples/chat-llama-cpp/chat/1/settings.ts')
   const { settingsOf } = (await import(file)) as { settingsOf: (text: string) => unknown }

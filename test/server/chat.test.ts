@@ -92,7 +92,7 @@ test('a check names a template with an error, and one that fails for a message',
   expect(out).not.toContain("'fine'")
 })
 
-test('a check without a load reports a wrong parser, and a folder and a file that are not there', async () => {
+test('a check without a load reports a wrong parser, and a missing folder and file', async () => {
   const wrong = { '.tool_parser': 'lama3', '.tokenizer': 'tokenizer', '.template': '../chat.jinja' }
   const config = (parameters: Record<string, string>): string =>
     'backend: "identity"\ninput [ { name: "INPUT0" data_type: TYPE_STRING dims: [ 1 ] } ]\n' +

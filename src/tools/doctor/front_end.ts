@@ -20,7 +20,8 @@ export function judgeProgram(words: readonly Located[], findings: Findings): voi
 
 const SETUP = [
   /^cd (?:\S*\/)?python\/openai(?:\/\S*)?$/,
-  /^(?:\S* -m )?\S*pip[\d.]* install (?:\S+ )*(?:requirements\.txt|\S*\/python\/(?:openai\/requirements\.txt|\S*\.whl))$/,
+  /^(?:\S* -m )?\S*pip[\d.]* install (?:\S+ )*(?:\S*\/python\/openai\/)?requirements\.txt$/,
+  /^(?:\S* -m )?\S*pip[\d.]* install (?:\S+ )*\S*\/python\/\S*\.whl$/,
 ]
 
 /** True for a command that only the front end needs: the way to its directory, and its packages. */
