@@ -43,21 +43,26 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): { pa
     }
     return true
   })
-  for (const [line, now] of changed) if (now.length === 0) endCommand(lines, line, changed)
+  endCommands(lines, changed)
   const fresh = lines.flatMap((_, at) => now(at + 1)).join('\n')
   if (fresh === text) return { patch: '', applied }
   const patch = createTwoFilesPatch(`a/${path}`, `b/${path}`, text, fresh, undefined, undefined, OPTIONS)
   return { patch: patch ?? `# ${path}: more than ${CHANGED_LINES_MAX} lines change; no patch is written\n`, applied }
 }
 
-/** Takes the backslash off the line before a removed one that ended a command. */
-function endCommand(lines: readonly string[], removed: number, changed: Map<number, string[]>): void {
-  if (/\\\s*$/.test(lines[removed - 1] ?? '')) return
-  let before = removed - 1
-  while (changed.get(before)?.length === 0) before -= 1
-  const now = changed.get(before) ?? [lines[before - 1] ?? '']
-  if (before > 0 && /\\\s*$/.test(now.at(-1) ?? ''))
-    changed.set(before, [...now.slice(0, -1), (now.at(-1) ?? '').replace(/\s*\\\s*$/, '')])
+const isContinued = (line: string): boolean => /\\\s*$/.test(line)
+
+/** Takes the backslash off a line if the lines behind it that ended its command are removed. */
+function endCommands(lines: readonly string[], changed: Map<number, string[]>): void {
+  let last = 0
+  for (const [index, line] of lines.entries()) {
+    const now = changed.get(index + 1)
+    if (now?.length !== 0) last = index + 1
+    else if (!isContinued(line) && last > 0) {
+      const [end = '', ...before] = (changed.get(last) ?? [lines[last - 1] ?? '']).toReversed()
+      if (isContinued(end)) changed.set(last, [...before.toReversed(), end.replace(/\s*\\\s*$/, '')])
+    }
+  }
 }
 
 /** Matches words that follow each other in a line of a shell or in a list; the quotes around them are not matched. */

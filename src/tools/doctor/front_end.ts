@@ -18,6 +18,8 @@ export function judgeProgram(words: readonly Located[], findings: Findings): voi
   findings.replaceWords(program, 'nereid')
 }
 
+/** Characters of a command that prepares the front end; the patterns are slow for longer ones. */
+const SETUP_CHARS_MAX = 1000
 const SETUP = [
   /^cd (?:\S*\/)?python\/openai(?:\/\S*)?$/,
   /^(?:\S* -m )?\S*pip[\d.]* install (?:\S+ )*(?:\S*\/python\/openai\/)?requirements\.txt$/,
@@ -27,7 +29,7 @@ const SETUP = [
 /** True for a command that only the front end needs: the way to its directory, and its packages. */
 export function isSetup(words: readonly Located[]): boolean {
   const line = lineOf(words)
-  return SETUP.some((pattern) => pattern.test(line))
+  return line.length <= SETUP_CHARS_MAX && SETUP.some((pattern) => pattern.test(line))
 }
 
 export function judgeSetup(commands: readonly (readonly Located[])[], findings: Findings): void {
