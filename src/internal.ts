@@ -15,6 +15,7 @@ export { shellWord } from './config/shell_word.js'
 
 /** The tables of commands and options, for completion and the printed configuration. */
 export { COMMANDS, type Command, type CommandOption } from './cli/commands.js'
+export { FRONT_END_OPTIONS, FRONT_END_PORT, frontEndAdvice } from './cli/front_end.js'
 export { FLAGS, optionName, type Flag } from './cli/flags.js'
 
 /** Options of a server: read, judged one by one or together, and resolved to settings. */

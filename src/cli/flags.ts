@@ -7,6 +7,8 @@
  * `--load-model` without explicit mode) are in settings.ts.
  */
 
+import { TOOL_PARSERS } from '../config/text.js'
+
 /** Headings of `--help`, in order. */
 export const GROUPS = [
   'Global',
@@ -282,10 +284,6 @@ export const FLAGS = [
     state: 'active',
     meaning: 'Origins of web pages (a comma-separated list) that may send HTTP requests and read the responses, ' +
       'such as https://app.example; * permits any, without credentials. Not in Triton.' },
-  { name: 'openai-errors', kind: 'choice', choices: ['openai', 'triton'], anyCase: false, default: 'openai',
-    group: 'HTTP', state: 'active',
-    meaning: "Form of the errors of text endpoints. openai: bodies and statuses of OpenAI's API. triton: bodies " +
-      "and statuses of Triton's OpenAI front end, such as 422 for unknown fields. Not in Triton." },
   { name: 'http-use-ssl', kind: 'boolean', default: false, group: 'HTTP', state: 'active',
     meaning: 'Serve HTTP over TLS. Needs --http-server-cert and --http-server-key. Not in Triton.' },
   { name: 'http-server-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active',
@@ -306,6 +304,10 @@ export const FLAGS = [
     isSecret: true, group: 'Chat', state: 'active',
     meaning: 'Requests to these APIs (a comma-separated list of inference, model-repository, metrics and health) at ' +
       '--openai-port need a header of this name and value: --openai-restricted-api inference,metrics KEY VALUE.' },
+  { name: 'openai-errors', kind: 'choice', choices: ['openai', 'triton'], anyCase: false, default: 'openai',
+    group: 'Chat', state: 'active',
+    meaning: "Form of the errors of text endpoints. openai: bodies and statuses of OpenAI's API. triton: bodies " +
+      "and statuses of Triton's OpenAI front end, such as 422 for unknown fields. Not in Triton." },
   { name: 'tokenizer', kind: 'string', value: 'folder', default: '', to: 'chat.tokenizer', group: 'Chat',
     state: 'active',
     meaning: "Folder with the tokenizer and the chat template of all models, or a model's name in the cache of " +
@@ -313,15 +315,13 @@ export const FLAGS = [
   { name: 'chat-template', kind: 'string', value: 'path', default: '', to: 'chat.template', group: 'Chat',
     state: 'active',
     meaning: 'File with the chat template (Jinja) of all models, in the place of that of their tokenizers.' },
-  { name: 'tool-call-parser', kind: 'choice', choices: ['llama3', 'mistral', 'hermes', 'pythonic'], anyCase: false,
-    default: '', group: 'Chat', state: 'active', to: 'chat.toolParser',
-    meaning: 'Format of the tool calls that models write.' },
+  { name: 'tool-call-parser', kind: 'choice', choices: TOOL_PARSERS, anyCase: false, default: '', group: 'Chat',
+    state: 'active', to: 'chat.toolParser', meaning: 'Format of the tool calls that models write.' },
   { name: 'max-tool-call-parse-bytes', kind: 'bytes', default: 131072, min: 0, max: INT32_MAX, group: 'Chat',
     state: 'active', to: 'chat.callBytesMax',
     meaning: 'Maximum bytes of a tool call in a stream; a longer one ends the choice.' },
   { name: 'default-max-tokens', kind: 'integer', default: 16, min: 0, max: INT32_MAX, group: 'Chat', state: 'active',
-    to: 'chat.maxTokensDefault',
-    meaning: 'Maximum tokens of a choice whose request names none.' },
+    to: 'chat.maxTokensDefault', meaning: 'Maximum tokens of a choice whose request names none.' },
   { name: 'lora-separator', kind: 'string', value: 'text', default: '', group: 'Chat', state: 'active',
     to: 'chat.loraSeparator', meaning: 'Text between the names of a model and of a LoRA, such as _lora_.' },
 

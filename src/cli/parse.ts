@@ -7,6 +7,7 @@
 
 import { nearest } from '../config/suggest.js'
 import { FLAGS, defaultOptions, optionName, type Flag, type Options } from './flags.js'
+import { FRONT_END_OPTIONS, frontEndAdvice } from './front_end.js'
 
 /** An invalid command line. */
 export class OptionError extends Error {
@@ -132,6 +133,12 @@ export function findFlag(name: string): Flag {
   const fitting = name === '' ? [] : TABLE.filter((f) => f.name.startsWith(name))
   const only = fitting[0]
   if (only !== undefined && fitting.length === 1) return only
+  // Before the error of several prefixes: --host is one of --host-user and --host-policy, too.
+  const other = FRONT_END_OPTIONS.get(name)
+  if (other !== undefined)
+    throw new OptionError(
+      `unrecognized option '--${name}', which is of Triton's OpenAI front end; ${frontEndAdvice(other)}`,
+    )
   if (fitting.length > 1) {
     throw new OptionError(
       `option '--${name}' is ambiguous; possibilities: ${fitting.map((f) => `--${f.name}`).join(' ')}`,

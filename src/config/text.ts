@@ -13,6 +13,8 @@ export const ROLE_PARAMETER = 'nereid.text'
 /** Parameter that names the tensors of a model that chats. */
 const CHAT_PARAMETER = 'nereid.chat'
 const CHAT_PARAMETERS = ['', '.tokenizer', '.template', '.tool_parser'].map((of) => CHAT_PARAMETER + of)
+/** Parsers of tool calls, as `chat::tools::ToolParser` of the core has them. */
+export const TOOL_PARSERS: readonly string[] = ['llama3', 'mistral', 'hermes', 'pythonic']
 /** Parameters of backends, which warn of those that they do not know. */
 const OF_BACKENDS = /^nereid\.(?:python|javascript|host)\./
 /** Parameter with other names of a text model: `NAME [tokens=TOKENIZER]; …`. */
@@ -79,7 +81,7 @@ const isTextModel = (config: ModelConfig): boolean =>
   backendRow(config.backend)?.isText === true || Object.hasOwn(config.parameters, ROLE_PARAMETER) || chats(config)
 
 /** True if chats and completions are served by it. The core decides; its tensors may be known after it was loaded. */
-const chats = ({ backend, parameters, input, output }: ModelConfig): boolean =>
+export const chats = ({ backend, parameters, input, output }: ModelConfig): boolean =>
   backend === 'vllm' ||
   Object.hasOwn(parameters, CHAT_PARAMETER) ||
   ((input.length === 0 || input.some(({ name }) => name === 'text_input')) &&

@@ -1,7 +1,7 @@
 /** The plugin for Fastify. It declares the types that it uses, so that Fastify is not a dependency. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { API_PATHS, type NodeServe } from './node.js'
+import { apiPaths, type NodeServe } from './node.js'
 
 type BodyParser = (request: unknown, payload: unknown, done: (error: Error | null, body?: unknown) => void) => void
 type RawHandler = (request: { raw: IncomingMessage }, reply: { raw: ServerResponse; hijack(): unknown }) => void
@@ -37,7 +37,7 @@ export function fastifyPlugin(serve: NodeServe): FastifyPlugin {
         reply.raw,
       )
     }
-    for (const path of API_PATHS) {
+    for (const path of apiPaths()) {
       fastify.all(path, handle)
       fastify.all(`${path}/*`, handle)
     }

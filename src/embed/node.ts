@@ -2,7 +2,7 @@
 
 import { ServerResponse, type IncomingMessage } from 'node:http'
 import { bodyConsumed, exchange, failureOf, type OuterReply } from './exchange.js'
-import type { Core } from '../native/index.js'
+import { describeRoutes, type Core } from '../native/index.js'
 import { replies } from '../native/buffers.js'
 
 /** The original methods of node:http: replacements may keep the buffers that they receive. */
@@ -40,16 +40,25 @@ function targetOf(request: IncomingMessage & { originalUrl?: string; baseUrl?: s
   return baseUrl.endsWith('/v2') ? `/v2${originalUrl.slice(baseUrl.length)}` : url
 }
 
-/**
- * Paths of the API beside those of an application, each with those below it. The short paths of text endpoints, such as
- * `/embed`, are left to the application.
- */
-export const API_PATHS = ['/v2', '/v1/models', '/v1/embeddings', '/v1/rerank', '/v1/score', '/v1/classify'] as const
+let paths: readonly string[] | null = null
+let api: RegExp | null = null
 
-const API = new RegExp(`^(?:http://[^/?#]*)?(?:${API_PATHS.join('|')})(?:[/?]|$)`)
+/**
+ * Paths of the API beside those of an application, each with those below it: the routes below `/v1` and `/v2`. The
+ * short paths of text endpoints, such as `/embed`, are left to the application.
+ */
+export function apiPaths(): readonly string[] {
+  if (paths !== null) return paths
+  const all = describeRoutes().flatMap((route) => route.paths.filter((path) => /^\/v[12](?:\/|$)/.test(path)))
+  paths = [...new Set(all.filter((path) => !all.some((above) => path.startsWith(`${above}/`))))]
+  return paths
+}
 
 /** True for paths of the API, also in absolute form, as clients of proxies send it. */
-const isOfApi = (target: string): boolean => API.test(target.replace(/^http:/i, 'http:'))
+function isOfApi(target: string): boolean {
+  api ??= new RegExp(`^(?:http://[^/?#]*)?(?:${apiPaths().join('|')})(?:[/?]|$)`)
+  return api.test(target.replace(/^http:/i, 'http:'))
+}
 
 async function handle(
   core: () => Core,

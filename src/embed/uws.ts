@@ -8,7 +8,7 @@
 import { STATUS_CODES } from 'node:http'
 import { READ_AHEAD_BYTES_MAX, exchange, failureOf, type Events, type OuterReply } from './exchange.js'
 import type { Core } from '../native/index.js'
-import { API_PATHS } from './node.js'
+import { apiPaths } from './node.js'
 
 /** The part of a request of uWebSockets.js 20 that is used. */
 export interface UwsRequest {
@@ -55,7 +55,7 @@ export interface UwsOptions {
 export function uwsRoutes<A extends UwsApp>(core: () => Core, app: A, { local }: UwsOptions): A {
   const handle = (response: UwsResponse, request: UwsRequest): void =>
     new Exchange(response).run(core, request, local ?? null)
-  for (const path of API_PATHS) {
+  for (const path of apiPaths()) {
     app.any(path, handle)
     app.any(`${path}/*`, handle)
   }

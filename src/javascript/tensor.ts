@@ -74,7 +74,8 @@ export class Tensor<D extends Datatype = Datatype, N extends string = string> {
   static from(name: string, data: TypedArray, shape?: readonly number[], datatype?: Datatype): Tensor {
     const where = named(name)
     const found = ArrayBuffer.isView(data) ? datatypeOf(data) : undefined
-    if (found === undefined) throw new TypeError(`${where}: data is ${kindOf(data)}, expected a typed array`)
+    if (found === undefined)
+      throw new TypeError(`${where}: data is ${kindOf(data)}, expected a typed array${instead(data)}`)
     const kind = datatype ?? found
     const array = arrayOf(kind)
     if (array === undefined) throw new TypeError(`${where}: there is no datatype '${kind}'`)
@@ -224,6 +225,13 @@ function flatten(where: string, value: Nested, shape: readonly number[], depth: 
       throw new TypeError(`${where}: expected rows of ${shape[depth]} elements, found one of ${value.length}`)
     for (const row of value) flatten(where, row, shape, depth + 1, flat)
   }
+}
+
+/** The method for an array of elements; empty for other data. */
+function instead(data: unknown): string {
+  if (!Array.isArray(data)) return ''
+  const isText = data.some((value) => typeof value === 'string' || value instanceof Uint8Array)
+  return isText ? '; fromStrings takes strings and bytes, as BYTES' : '; fromNested takes numbers and a datatype'
 }
 
 function elements(where: string, datatype: Datatype, array: ArrayType, flat: Nested[]): TypedArray {

@@ -46,6 +46,7 @@ import { explain } from './explain.js'
 import { warnOfIneffective } from './ineffective.js'
 import { findLibrary } from './libraries.js'
 import { requireTrees } from './model_file.js'
+import { checkChat } from './chat.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import { Places, bareName, notUnique } from './places.js'
 import { requireCpuKinds, requireTensors } from './plans.js'
@@ -192,7 +193,7 @@ export async function inspectModel(
   const read = readAll(directory, flags, note)
   model.file = read?.path ?? null
   if (read?.provided === false && depth === 'files') warnOfMisnamed(directory, note)
-  const available = note.trying(() => findVersions(directory, note.log)) ?? new Map<number, string>()
+  const available = note.trying(() => findVersions(directory, note.log, read?.config)) ?? new Map<number, string>()
   const failed = note.errors()
   if (read !== null && note.errors() === 0) {
     try {
@@ -238,7 +239,10 @@ export async function inspectModel(
       advice: elsewhere(directory, '', file, [...available.keys()].map(String)),
     })
   }
-  if (depth === 'files') checkNamedFiles(model.completed ?? config, directory, note.report)
+  if (depth === 'files') {
+    checkNamedFiles(model.completed ?? config, directory, note.report)
+    checkChat(model.completed ?? config, directory, note.report)
+  }
   return model
 }
 
@@ -287,6 +291,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   if (!isValid && complete) note.trying(() => validateIo(completed))
   model.config = completed
   warnOfIneffective(completed, note.log)
+  checkChat(completed, null, note.report)
   warnOfQuestionable(completed, note.warn)
 }
 

@@ -15,7 +15,7 @@ import type { Near } from './near.js'
 export type Report = (message: string, near: Near, advice?: string) => void
 
 /** Placeholder for the model directory in the path of an environment. */
-const MODEL_DIRECTORY = '$$TRITON_MODEL_DIRECTORY'
+export const MODEL_DIRECTORY = '$$TRITON_MODEL_DIRECTORY'
 
 /** @param config completed as far as possible */
 export function checkNamedFiles(config: ModelConfig, modelDirectory: string, report: Report): void {

@@ -99,7 +99,7 @@ export class VersionLoader {
   #sourcesOf(name: string, polled: Polled, { configs, composingDecoupled }: Others): Map<number, VersionSource> {
     const { log, stores, states, reports } = this.#context
     const { directory: modelDirectory } = polled
-    const available = findVersions(modelDirectory, log)
+    const available = findVersions(modelDirectory, log, polled.config)
     const hint = (): string => stores.unversionedHint(modelDirectory) ?? unversionedHint(modelDirectory, bareName(name))
     let selected: number[]
     try {

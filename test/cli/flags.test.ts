@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
+import { FRONT_END_OPTIONS } from '../../src/cli/front_end.js'
 import { FLAGS, GROUPS, defaultOptions, optionName, type Flag } from '../../src/cli/flags.js'
 import { flagsMarkdown, helpText } from '../../src/cli/help.js'
 import { parseArguments, parseObject } from '../../src/cli/parse.js'
@@ -156,6 +157,15 @@ test.each([
   [['--model-repositry=x'], /did you mean '--model-repository'\?/],
   [['--zzzzzzzz'], /^unrecognized option '--zzzzzzzz'$/],
   [['--http=1'], /option '--http' is ambiguous; possibilities: --http-address /],
+  [['--host', '::'], /'--host', which is of Triton's OpenAI front end; write --http-address and --grpc-address$/],
+  [['--kserve-http-port=1'], /front end; write --http-port$/],
+  [
+    ['--backend=vllm'],
+    /^unrecognized option '--backend', .*; leave it out: requests have the form of the tensors of the model$/,
+  ],
+  [['--enable-kserve-frontends'], /; leave it out: --http-port and --grpc-port are open without it$/],
+  [['--uvicorn-log-level=info'], /; leave it out: /],
+  [['--tritonserver-log-verbose-level=1'], /; write --log-verbose$/],
   [['models'], /^Unexpected argument: models$/],
   [['--http-port'], /The option needs a value\.$/],
 ])('R-54: %j is refused', (args, text) => {
@@ -173,6 +183,17 @@ test('the in-process API takes the same options and refuses with the same texts'
   expect([...given.keys()]).toEqual(['model-repository', 'http-port', 'exit-on-error', 'load-model'])
   expect(() => parseObject({ httpPort: 'x' })).toThrow(/Bad option: "--http-port"\.\nInvalid option value\. Got x/)
   expect(() => parseObject({ htpPort: 1 })).toThrow("unrecognized option 'htpPort'; did you mean 'httpPort'?")
+})
+
+test('docs/chat.md has a row for each option of main.py that is another one here', () => {
+  const page = readFileSync(join(ROOT, 'docs/chat.md'), 'utf8')
+  const table = page.slice(page.indexOf('| option there | here |'), page.indexOf('| differs | Triton | here |'))
+  for (const [name, { flags }] of FRONT_END_OPTIONS) {
+    const row = table.split('\n').find((line) => line.slice(0, line.indexOf(' | ')).includes(`\`${name}\``))
+    if (flags.length === 0) expect(row, name).toContain('leave it out')
+    for (const flag of flags) expect(row, name).toContain(`--${flag}`)
+    for (const flag of flags) expect(TABLE.some((one) => one.name === flag)).toBe(true)
+  }
 })
 
 function resolve(...args: string[]): Resolved {

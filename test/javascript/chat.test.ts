@@ -97,6 +97,17 @@ describe('the sampler', () => {
   })
 })
 
+test('chat-llama-cpp names the fields of a client that become structured_outputs', async () => {
+  // Not a literal: its types need node-llama-cpp.
+  const file = join(ROOT, 'examples/chat-llama-cpp/chat/1/settings.ts')
+  const { settingsOf } = (await import(file)) as { settingsOf: (text: string) => unknown }
+  expect(() => settingsOf('{"n": 1, "structured_outputs": "{}"}')).toThrow(
+    "no 'structured_outputs', which is made of response_format (text.format of responses) or of a tool_choice that " +
+      'forces a call: there are max_tokens, ',
+  )
+  expect(() => settingsOf('{"logit_bias": {}}')).toThrow("no 'logit_bias': there are max_tokens, ")
+})
+
 describe('pieces of text', () => {
   test('both examples make them alike', () => {
     const [ours, theirs] = ['chat-ts', 'chat-llama-cpp'].map((example) =>

@@ -41,8 +41,12 @@ test('an error says which tensor, what was expected and what was found', () => {
     "tensor 'OUT': datatype INT32 needs Int32Array, found a value of class Float32Array",
   )
   expect(() => Tensor.from('OUT', [1] as never)).toThrow(
-    "tensor 'OUT': data is a value of class Array, expected a typed array",
+    "tensor 'OUT': data is a value of class Array, expected a typed array; fromNested takes numbers and a datatype",
   )
+  for (const bytes of [[Buffer.from('a')], [new Uint8Array(1)], ['a']])
+    expect(() => Tensor.from('OUT', bytes as never, [1], 'BYTES' as never)).toThrow(
+      'expected a typed array; fromStrings takes strings and bytes, as BYTES',
+    )
   expect(() => Tensor.from('OUT', data, [5], 'FP8' as 'FP32')).toThrow("tensor 'OUT': there is no datatype 'FP8'")
   expect(() => Tensor.from('', data)).toThrow("a tensor's name is a string or empty")
   expect(() => Tensor.fromStrings('S', ['a', 1 as never])).toThrow(

@@ -173,6 +173,24 @@ test('R-04, R-05: which directories are versions', () => {
   ])
 })
 
+test('a directory that a parameter names is no version, and needs no warning', () => {
+  const model = tree({ '1/': '', 'tokenizer/': '', 'env/': '', '02/': '', 'other/': '' })
+  const parameter = (key: string, text: string): string =>
+    `parameters { key: "${key}" value { string_value: "${text}" } }\n`
+  const config = parsePbtxt(
+    parameter('nereid.chat.tokenizer', './tokenizer/llm') +
+      parameter('EXECUTION_ENV_PATH', '$$TRITON_MODEL_DIRECTORY/env') +
+      parameter('x', '02'),
+    'config.pbtxt',
+  )
+  const { log, seen } = lines()
+  expect([...findVersions(model, log, config).keys()]).toEqual([1])
+  expect(seen.sort()).toEqual([
+    "warning ignore version directory '02' which contains leading zeros in its directory name",
+    "warning ignore version directory 'other' which fails to convert to integral number",
+  ])
+})
+
 test('R-23: the latest change includes nested, replaced and removed files', async () => {
   const model = tree({ '1/model.onnx': 'a', 'config.pbtxt': '' })
   const past = new Date(2001, 1, 1)

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { freePorts } from '../../scripts/lib/ports.mjs'
+import { TOOL_PARSERS } from '../../src/config/index.js'
 import * as check from '../../src/tools/check/index.js'
 import { files, runs } from '../commands/harness.js'
 import { TestServer, repositories } from './harness.js'
@@ -93,6 +94,37 @@ test('a check names a template with an error, and one that fails for a message',
   expect(out).toMatch(/model 'broken' cannot chat: .*chat template, line 1: /)
   expect(out).toMatch(/model 'fails' cannot chat: .*no_such_filter/)
   expect(out).not.toContain("'fine'")
+})
+
+test('a check without a load reports a wrong parser, and a missing folder and file', async () => {
+  const wrong = { '.tool_parser': 'lama3', '.tokenizer': 'tokenizer', '.template': '../chat.jinja' }
+  const config = (parameters: Record<string, string>): string =>
+    'backend: "identity"\ninput [ { name: "INPUT0" data_type: TYPE_STRING dims: [ 1 ] } ]\n' +
+    'output [ { name: "OUTPUT0" data_type: TYPE_STRING dims: [ 1 ] } ]\n' +
+    Object.entries({ '': 'prompt=INPUT0 text=OUTPUT0', ...parameters })
+      .map(([key, text]) => `parameters { key: "nereid.chat${key}" value { string_value: "${text}" } }\n`)
+      .join('')
+  const right = { '.tool_parser': 'pythonic', '.tokenizer': 'tokens', '.template': 'tokens/chat.jinja' }
+  const here = files({
+    'chat.jinja': '',
+    'models/wrong/config.pbtxt': config(wrong),
+    'models/wrong/1/.keep': '',
+    'models/right/config.pbtxt': config(right),
+    'models/right/1/.keep': '',
+    'models/right/tokens/chat.jinja': '{{ messages[0].content }}',
+  })
+  const { code, out } = await runs(check, [join(here, 'models')])
+  expect(code).toBe(1)
+  const parsers = `use one of ${TOOL_PARSERS.join(', ')}. Did you mean 'llama3'?`
+  expect(out).toContain(`error: nereid.chat.tool_parser is 'lama3', which is not a parser of tool calls: ${parsers}`)
+  expect(out).toMatch(/'nereid.chat.tokenizer' of model 'wrong' is 'tokenizer', where a folder below .* is expected/)
+  expect(out).toMatch(
+    /'nereid.chat.template' of model 'wrong' is '\.\.\/chat.jinja', where a file below .* is expected/,
+  )
+  expect(out).toContain('2 models, 3 errors, 0 warnings')
+  // A load has the same rules.
+  const loaded = await runs(check, ['--load', join(here, 'models/right')])
+  expect([loaded.code, loaded.out]).toEqual([0, expect.stringContaining('0 errors, 0 warnings')])
 })
 
 describe('templates', () => {
@@ -206,7 +238,8 @@ test('P-224: calls of tools have names, ids and arguments', async () => {
   const forced = await chat('say', call, { tools, tool_choice: 'required' })
   expect([forced.status, forced.body.error.param]).toEqual([400, 'tool_choice'])
   const none = await chat('echo', 'a', { tools })
-  expect(none.body.error.message).toMatch(/requires --tool-call-parser to be set \(llama3, .*nereid\.chat\.tool_parser/)
+  // The names are those that the command line takes.
+  expect(none.body.error.message).toContain(`requires --tool-call-parser to be set (${TOOL_PARSERS.join(', ')}), or`)
 })
 
 describe('responses', () => {

@@ -8,11 +8,13 @@ import {
   parseArguments,
   resolveSettings,
   schemeOf,
+  statIfAny,
   writtenScheme,
   type Flag,
 } from '../../internal.js'
 import type { FactName } from './facts.js'
 import type { Findings, Located } from './findings.js'
+import { frontEndDefaults, judgeMoved } from './front_end.js'
 import { serverAt } from './programs.js'
 import { commandsAt, lineOf } from './shell.js'
 
@@ -35,6 +37,7 @@ export interface JudgedArguments {
 const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null>> = {
   'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
+  tokenizer: (value) => (value !== null && isHubName(value) ? 'hubTokenizer' : null),
   'model-repository': (value) =>
     value === null || writtenScheme(value) === null ? null : schemeOf(value) === null ? 'storage' : 'cloud',
   'cuda-virtual-address-size': () => 'noEffect',
@@ -54,6 +57,10 @@ const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null
   'trace-config': (value) => (value === 'mode=opentelemetry' ? 'otel' : null),
   'metrics-config': (value) => (value === 'counter_latencies=false' ? 'latencyCounters' : null),
 }
+
+/** True for `name` or `owner/name` of Hugging Face, and false for paths. */
+const isHubName = (text: string): boolean =>
+  /^[\w-][\w.-]*(?:\/[\w-][\w.-]*)?$/.test(text) && statIfAny(text)?.isDirectory() !== true
 
 const isOff = (value: string | null): boolean => value !== null && /^(?:false|off|0)$/i.test(value)
 
@@ -135,8 +142,16 @@ export function judgePrograms(argv: readonly Located[], findings: Findings, hasB
   }
 }
 
-/** Judges every flag; `args` follow the name of the program. */
-export function judgeArguments(args: readonly Located[], findings: Findings): JudgedArguments {
+/**
+ * Judges every flag; `args` follow the name of the program.
+ *
+ * @param frontEnd the program, if it is Triton's OpenAI front end
+ */
+export function judgeArguments(
+  args: readonly Located[],
+  findings: Findings,
+  frontEnd: Located | null = null,
+): JudgedArguments {
   const kept: string[] = []
   const repositories: Located[] = []
   let last: Located | null = null
@@ -159,6 +174,12 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
       continue
     }
     const flag = tried(() => findFlag(name))
+    const moved = flag instanceof OptionError ? judgeMoved(arg, args[i + 1], findings) : null
+    if (moved !== null) {
+      kept.push(...moved.kept)
+      i += Number(moved.hasNext)
+      continue
+    }
     if (flag instanceof OptionError) {
       const near = /did you mean '--([^']+)'/.exec(flag.message)?.[1]
       findings.change(at, text, `${flag.message}${near === undefined ? '; leave it out' : ''}`)
@@ -173,15 +194,17 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
     let value = equals < 0 ? null : { ...arg, text: text.slice(equals + 1) }
     const words = [text]
     if (value === null && flag.kind !== 'switch') {
-      value = args[i + 1] ?? null
-      if (value !== null) words.push(value.text)
-      i += 1
+      const values = args.slice(i + 1, i + 1 + (flag.kind === 'string' ? (flag.words ?? 1) : 1))
+      value = values.at(-1) ?? null
+      words.push(...values.map((one) => one.text))
+      i += Math.max(1, values.length)
     }
     if (!judgeFlag(flag, words, value, arg, findings)) continue
     kept.push(...words)
     last = words.length > 1 ? value : arg
     if (flag.name === 'model-repository' && value !== null) repositories.push(value)
   }
+  if (frontEnd !== null) kept.push(...frontEndDefaults(args, kept, frontEnd, last, findings))
   const [first] = args
   if (first !== undefined && args.every((arg) => !arg.isOpen) && repositories.length > 0) {
     // The rules between flags, as at a start.

@@ -18,7 +18,21 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): { pa
     if ('throughLine' in edit)
       for (let at = line; at <= Math.min(edit.throughLine, lines.length); at += 1) changed.set(at, [])
     else if ('word' in edit) changed.set(line, withWord(now(line), edit.behind, edit.word))
-    else {
+    else if ('words' in edit) {
+      const pattern = patternOf(edit.words)
+      if (!now(line).some((one) => pattern.test(one))) return false
+      changed.set(
+        line,
+        now(line)
+          .map((one) =>
+            tidy(
+              one.replace(pattern, () => edit.to),
+              edit.to,
+            ),
+          )
+          .filter((one) => one !== null),
+      )
+    } else {
       if (!now(line).some((one) => one.includes(edit.from))) return false
       changed.set(
         line,
@@ -29,10 +43,33 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): { pa
     }
     return true
   })
+  endCommands(lines, changed)
   const fresh = lines.flatMap((_, at) => now(at + 1)).join('\n')
   if (fresh === text) return { patch: '', applied }
   const patch = createTwoFilesPatch(`a/${path}`, `b/${path}`, text, fresh, undefined, undefined, OPTIONS)
   return { patch: patch ?? `# ${path}: more than ${CHANGED_LINES_MAX} lines change; no patch is written\n`, applied }
+}
+
+const isContinued = (line: string): boolean => /\\\s*$/.test(line)
+
+/** Takes the backslash off a line if the lines behind it that ended its command are removed. */
+function endCommands(lines: readonly string[], changed: Map<number, string[]>): void {
+  let last = 0
+  for (const [index, line] of lines.entries()) {
+    const now = changed.get(index + 1)
+    if (now?.length !== 0) last = index + 1
+    else if (!isContinued(line) && last > 0) {
+      const [end = '', ...before] = (changed.get(last) ?? [lines[last - 1] ?? '']).toReversed()
+      if (isContinued(end)) changed.set(last, [...before.toReversed(), end.replace(/\s*\\\s*$/, '')])
+    }
+  }
+}
+
+/** Matches words that follow each other in a line of a shell or in a list; the quotes around them are not matched. */
+function patternOf(words: readonly string[]): RegExp {
+  const escaped = words.map((word) => word.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`))
+  const rest = /^(?:&&|;)$/.test(words.at(-1) ?? '') ? String.raw`\s*` : String.raw`(?![\w./-])`
+  return new RegExp(String.raw`(?<![\w./-])${escaped.join(String.raw`["']?[\s,]*["']?`)}${rest}`)
 }
 
 /** A first word that is removed takes its space with it: the rest keeps the line's indent. */

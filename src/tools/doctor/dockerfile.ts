@@ -4,6 +4,7 @@ import { DockerfileParser } from 'dockerfile-ast'
 import { statIfAny } from '../../internal.js'
 import { installsPackages, judgeInstalls } from './command_line.js'
 import { Findings, type Edit, type Located } from './findings.js'
+import { isSetup, judgeSetup } from './front_end.js'
 import { backendOf, isClientImage } from './image.js'
 import { isTriton, launchAt, type Launch } from './launch.js'
 import { serverAt } from './programs.js'
@@ -71,6 +72,8 @@ interface Stage {
   entrypoint: Located[]
   command: Located[]
   isRoot: boolean
+  /** The last WORKDIR. */
+  directory: string
 }
 
 /** The stages; one that begins with another inherits its contents. */
@@ -117,8 +120,8 @@ function stageOf(base: Stage | undefined, image: Located, directory: string): St
     checksHealth: true,
     wantsPython,
   }
-  const { entrypoint = [], command = [], isRoot = false } = base ?? {}
-  return { launch, findings, entrypoint, command, isRoot }
+  const { entrypoint = [], command = [], isRoot = false, directory: workdir = '' } = base ?? {}
+  return { launch, findings, entrypoint, command, isRoot, directory: workdir }
 }
 
 /** Instructions that run as they are. */
@@ -147,6 +150,8 @@ function readInstruction(instruction: Instruction, stage: Stage, file: File): vo
     if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, subject, 'backends')
     else if (/^\/opt\/tritonserver\/?$/.test(target)) findings.change(at, subject, 'is Triton itself: leave it out')
     else findings.same(at, subject)
+  } else if (name === 'RUN' && judgeFrontEnd(instruction, stage, path)) {
+    return
   } else if (name === 'RUN') {
     launch.wantsPython ||= /\bpip|\bconda\b|\buv\b|\bapt/.test(rest)
     judgeRun(rest, at, stage.isRoot || backendOf(launch.image?.text ?? '') !== null, findings)
@@ -154,7 +159,18 @@ function readInstruction(instruction: Instruction, stage: Stage, file: File): vo
     findings.fact(at, subject, 'healthCheck')
     findings.apply([{ at, throughLine: at.line + rest.split('\n').length - 1 }])
   } else if (PLAIN.has(name)) findings.same(at, subject)
+  if (name === 'WORKDIR') stage.directory = rest.trim()
   if (name === 'USER') stage.isRoot = /^(?:root|0)\b/.test(rest.trim())
+}
+
+/** True if the commands only prepare Triton's OpenAI front end in its directory; they are left out. */
+function judgeFrontEnd({ rest, line }: Instruction, { findings, directory }: Stage, path: string): boolean {
+  const at = { path, line }
+  const commands = commandsAt(rest, at)
+  if (!/\/python\/openai\b/.test(`${directory} ${rest}`) || !commands.every((words) => isSetup(words))) return false
+  judgeSetup(commands, findings)
+  findings.apply([{ at, throughLine: line + rest.split('\n').length - 1 }])
+  return true
 }
 
 /** Variables of an `ENV`, each with the edit that removes it and leaves a valid instruction. */

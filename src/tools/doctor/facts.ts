@@ -69,6 +69,10 @@ export const FACTS = {
   ),
   storage: change(null, 'this cloud is not supported: copy the models to a directory, and name it'),
   cloudSetting: same('read as by Triton'),
+  hubTokenizer: differs(
+    "Triton's OpenAI front end, `--tokenizer`",
+    'nothing is downloaded: name a folder, or put the model into the cache of Hugging Face (HF_HOME) before',
+  ),
   frontEnds: impossible('SageMaker and Vertex AI front ends', 'serve the v2 API on --http-port and map to it in front'),
   backends: differs(
     'Processes of backend libraries',

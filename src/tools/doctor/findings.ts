@@ -32,9 +32,13 @@ export interface Finding {
   row: string | null
 }
 
-/** An edit of a file: replaces text in a line, removes lines, or adds a word of a command after another. */
+/**
+ * An edit of a file: replaces text in a line, or words that follow each other there, removes lines, or adds a word of a
+ * command after another.
+ */
 export type Edit =
   | { at: At; from: string; to: string }
+  | { at: At; words: readonly string[]; to: string }
   | { at: At; throughLine: number }
   | { at: At; behind: string; word: string }
 
@@ -93,6 +97,25 @@ export class Findings {
 
   replace(at: At, from: string, to: string): void {
     if (from !== '') this.#edit({ at, from, to })
+  }
+
+  /** Replaces words of a command, which may be items of a list on lines of their own. */
+  replaceWords(words: readonly Located[], to: string): void {
+    const [first] = words
+    for (const line of new Set(words.map(({ at }) => at.line))) {
+      const here = words.filter(({ at }) => at.line === line)
+      const written = here.map((word) => word.written ?? word.text)
+      this.#edit({ at: { path: '', ...here[0]?.at, line }, words: written, to: first?.at.line === line ? to : '' })
+    }
+  }
+
+  /** Removes a command, with the operator behind it. */
+  removeCommand(words: readonly Located[]): void {
+    const [first] = words
+    if (first === undefined) return
+    const written = words.map((word) => word.written ?? word.text)
+    // At most one of them applies.
+    for (const end of [['&&'], [';'], []]) this.#edit({ at: first.at, words: [...written, ...end], to: '' })
   }
 
   apply(edits: readonly Edit[]): void {

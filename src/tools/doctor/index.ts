@@ -96,7 +96,10 @@ async function examine(targets: readonly string[], command: readonly string[], i
     const before = findings.list.length
     const found = readWords(words, process.cwd(), findings)
     if (found.length === 0 && findings.list.length === before)
-      throw new InputError(`the command line after -- starts neither tritonserver nor docker run: ${command.join(' ')}`)
+      throw new InputError(
+        'the command line after -- starts neither tritonserver nor Triton’s OpenAI front end (python3 main.py) nor ' +
+          `docker run: ${command.join(' ')}`,
+      )
     await judge(found)
   }
   const changes = [...texts].map(([path, text]) => {

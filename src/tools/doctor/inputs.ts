@@ -75,7 +75,7 @@ function startFile(path: string): Input[] {
   if (statIfAny(path)?.isFile() !== true) return []
   try {
     const text = readText(path)
-    return /triton/i.test(text) ? [inputOf(path, text)] : []
+    return /triton|openai_frontend/i.test(text) ? [inputOf(path, text)] : []
   } catch {
     return []
   }
@@ -133,7 +133,9 @@ function kindOf(name: string, text: string): Kind | null {
     /^\s*(?:services|kind)\s*:/m.test(text)
   )
     return 'yaml'
-  return name.endsWith('.sh') || text.startsWith('#!') || /\btritonserver\b|\b(?:docker|podman|nerdctl)\b/.test(text)
+  return name.endsWith('.sh') ||
+    text.startsWith('#!') ||
+    /\btritonserver\b|\bopenai_frontend\/main\.py\b|\b(?:docker|podman|nerdctl)\b/.test(text)
     ? 'script'
     : null
 }

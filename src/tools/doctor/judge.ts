@@ -24,10 +24,11 @@ import {
 } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { Findings, Located } from './findings.js'
+import { isSetup, judgeProgram, judgeSetup } from './front_end.js'
 import { backendOf, isClientImage, judgeImage, runsInPython } from './image.js'
 import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
-import { judgeWrappers } from './programs.js'
+import { frontEndAt, judgeWrappers } from './programs.js'
 import { lineOf } from './shell.js'
 
 /** Images of docs/containers.md, with the tag that it gives them. */
@@ -52,16 +53,30 @@ export async function judgeLaunch(
     judgeImage(launch.image, findings, '', { models: 0, absent: 0 })
     return null
   }
-  const python = launch.wantsPython === true || commandsOf(launch.argv).some((words) => installsPackages(words))
+  // The instructions of a Dockerfile are read, and edited, before.
+  const first = findings.edits.findIndex(({ at }) => launch.name === 'Dockerfile' && at.path === launch.at.path)
+  const edits = first < 0 ? findings.edits.length : first
+  const words = inShell(launch.argv)
+  const frontEnd = frontEndAt(words)
+  const commands = commandsOf(launch.argv).filter((one) => frontEnd < 0 || !isSetup(one))
+  const python = launch.wantsPython === true || commands.some((one) => installsPackages(one))
+  if (frontEnd >= 0) {
+    judgeSetup(commandsOf(launch.argv), findings)
+    judgeProgram(words, findings)
+  }
   const { start, needs } = await judgeServer(launch, findings, seen)
   if (launch.image === null) return start
-  // If the models are not here, the image tells whether they run in Python.
-  const needsPython = needs.models > 0 ? needs.python : runsInPython(backendOf(launch.image.text) ?? '')
+  // If the models are not here, the image tells whether they run in Python; those of the front end do.
+  const needsPython =
+    needs.models > 0 ? needs.python : frontEnd >= 0 || runsInPython(backendOf(launch.image.text) ?? '')
   const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || needsPython ? PYTHON_IMAGE : IMAGE)
   // If the image stays, so do its words.
-  if (!judgeImage(launch.image, findings, chosen, needs)) return null
+  if (!judgeImage(launch.image, findings, chosen, needs)) {
+    findings.edits.length = edits
+    return null
+  }
   judgePrograms(launch.argv, findings, chosen === IMAGE)
-  judgeInstalls(commandsOf(launch.argv), findings)
+  judgeInstalls(commands, findings)
   return start
 }
 
@@ -87,7 +102,8 @@ async function judgeServer(
       )
     return { start: null, needs }
   }
-  const { kept, repositories, last } = judgeArguments(args, findings)
+  const words = inShell(launch.argv)
+  const { kept, repositories, last } = judgeArguments(args, findings, words[frontEndAt(words)] ?? null)
   const settings = settingsOf(kept)
   addHealthPort(launch, kept, last, findings)
   const paths = new Map<string, string>()
@@ -103,18 +119,18 @@ async function judgeServer(
     needs.models += of.models
     needs.absent += of.absent
   }
-  const words = kept.map((word) => renamed(word, paths))
+  const corrected = kept.map((word) => renamed(word, paths))
   if (needs.gpus && isWithoutGpus(launch) && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
-    words.push('--gpu-fallback=cpu')
+    corrected.push('--gpu-fallback=cpu')
     findings.fact(launch.at, launch.name, 'gpuMissing')
     if (last !== null) findings.apply([{ at: last.at, behind: last.text, word: '--gpu-fallback=cpu' }])
   }
   if (repositories.length === 0) {
     // KServe's runtime names the repository of its services.
     if (launch.name.startsWith('InferenceService')) return { start: null, needs }
-    words.unshift('--model-repository=DIRECTORY')
+    corrected.unshift('--model-repository=DIRECTORY')
   }
-  return { start: { name: launch.name, words: ['nereid', ...words] }, needs }
+  return { start: { name: launch.name, words: ['nereid', ...corrected] }, needs }
 }
 
 /** True if the container surely has no GPU. If NVIDIA's runtime is Docker's default, a variable requests GPUs. */

@@ -1,6 +1,8 @@
 /** One start of a server from any kind of file: image, command line, environment, mounts. */
 
+import { inShell } from './command_line.js'
 import type { At, Edit, Located } from './findings.js'
+import { frontEndAt } from './programs.js'
 
 export interface Mount {
   /** Directory on the host; null for another source, such as a claim or a named volume. */
@@ -47,6 +49,7 @@ export const launchAt = (at: At, name: string, directory: string): Launch => ({
 /** True for a Triton, as far as image and command tell. */
 export function isTriton({ image, argv }: Launch): boolean {
   if (image !== null && /triton[-_]?server/i.test(image.text)) return true
+  if (frontEndAt(inShell(argv)) >= 0) return true
   return argv.some(({ text }) => /(?:^|[/\s;&|"'])tritonserver(?:$|[\s"';])/.test(text))
 }
 

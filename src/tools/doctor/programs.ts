@@ -4,6 +4,9 @@ import type { Findings, Located } from './findings.js'
 
 const SERVER = /(?:^|\/)(?:tritonserver|nereid)$/
 
+/** Triton's OpenAI front end, by the folder that it has in Triton's images. */
+const FRONT_END = /(?:^|\/)openai_frontend\/main\.py$/
+
 /** Programs that start the program after their own options. */
 const WRAPPERS = new Set(
   `sudo env nohup exec nice ionice taskset numactl chrt stdbuf setsid timeout time gosu su-exec setpriv tini dumb-init
@@ -37,12 +40,28 @@ export function onlyMentions(words: readonly Located[]): boolean {
   return MENTIONS.has(name) || (name === 'command' && /^-[vV]+$/.test(rest[0] ?? ''))
 }
 
+export const isPython = (word: string): boolean => /(?:^|\/)python[\d.]*$/.test(word)
+
+/** Index of the `main.py` of Triton's OpenAI front end behind a Python; -1 if the command does not start it. */
+export function frontEndAt(words: readonly Located[]): number {
+  const python = words.findIndex(({ text }) => isPython(text))
+  if (python < 0 || onlyMentions(words)) return -1
+  const at = words.findIndex(({ text }, i) => i > python && !text.startsWith('-'))
+  const { text = '' } = words[at] ?? {}
+  // Its copy may be in another folder. It needs the option, which programs that only send requests do not have.
+  const isCopy =
+    /(?:^|\/)main\.py$/.test(text) && words.slice(at).some((word) => word.text.startsWith('--model-repository'))
+  return FRONT_END.test(text) || isCopy ? at : -1
+}
+
 /** Index of the word that is the server's program; -1 if the command starts none. */
 export function serverAt(words: readonly Located[]): number {
   const program = words.findIndex((word) => !isAssignment(word))
   const name = nameOf(words[program]?.text ?? '')
   if (onlyMentions(words)) return -1
   if (CONTAINERS.has(name) && !/^(?:exec|run|debug)$/.test(words[program + 1]?.text ?? '')) return -1
+  const frontEnd = frontEndAt(words)
+  if (frontEnd >= 0) return frontEnd
   return words.findIndex(({ text }, at) => {
     if (!SERVER.test(text)) return false
     // After an unknown program, the server's options decide.

@@ -4,9 +4,10 @@ import { inShell } from './command_line.js'
 import { readDockerRun } from './docker.js'
 import type { At, Findings, Located } from './findings.js'
 import { isClientImage } from './image.js'
+import { judgeSetup } from './front_end.js'
 import { assigned, isTriton, launchAt, type Launch } from './launch.js'
-import { isAssignment, onlyMentions, serverAt } from './programs.js'
-import { lineOf, shellCommands } from './shell.js'
+import { frontEndAt, isAssignment, onlyMentions, serverAt } from './programs.js'
+import { commandsAt, lineOf, shellCommands } from './shell.js'
 
 /** Programs that query or benchmark a server. */
 const CLIENTS =
@@ -33,7 +34,10 @@ export function readScript(
     ['PWD', directory],
     ['HOME', process.env['HOME'] ?? '~'],
   ])
-  return readCommands(text, variables, { path, line: 1 }, directory, findings, 0)
+  const found = readCommands(text, variables, { path, line: 1 }, directory, findings, 0)
+  if (found.some(({ image, argv }) => image === null && frontEndAt(argv) >= 0))
+    judgeSetup(commandsAt(text, { path, line: 1 }), findings)
+  return found
 }
 
 /** Judges pulls: Triton's image is no longer needed; Nereid images are built locally unless they have another name. */
@@ -104,15 +108,16 @@ export function readWords(words: readonly Located[], directory: string, findings
     findings.differs(launcher.at, lineOf(words), text)
     return []
   }
-  if (CLIENTS.test(program.text)) {
+  const argv = inShell(words)
+  const isFrontEnd = frontEndAt(argv) >= 0
+  if (CLIENTS.test(program.text) && !isFrontEnd) {
     if (words.some(({ text }) => /perf_analyzer|genai-perf|\/v2\/|tritonclient/.test(text)))
       findings.same(program.at, program.text, 'a client: not changed')
     return []
   }
-  const argv = inShell(words)
   const server = serverAt(argv)
   if (server < 0) return []
   const set = argv.slice(0, server).filter(isAssignment)
   const env = set.map(({ text, at }) => ({ ...assigned(text), at }))
-  return [{ ...launchAt(program.at, 'tritonserver', directory), argv: [...argv], env }]
+  return [{ ...launchAt(program.at, isFrontEnd ? 'main.py' : 'tritonserver', directory), argv: [...argv], env }]
 }

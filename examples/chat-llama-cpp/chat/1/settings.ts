@@ -21,6 +21,10 @@ const NUMBERS = {
 /** The server sends them with each chat; the engine has nothing else. */
 const FIXED: Readonly<Record<string, unknown>> = { n: 1, ignore_eos: false }
 
+/** The setting that the server makes of other fields, which the client knows. */
+const STRUCTURED = 'structured_outputs'
+const MADE_OF = ', which is made of response_format (text.format of responses) or of a tool_choice that forces a call'
+
 export interface Settings {
   /** Infinity: up to the end of the context. */
   readonly maxTokens: number
@@ -38,7 +42,10 @@ export function settingsOf(text: string): Settings {
   const given = parse(text)
   const known = [...Object.keys(NUMBERS), 'stop', ...Object.keys(FIXED)]
   const unknown = Object.keys(given).find((name) => !known.includes(name))
-  if (unknown !== undefined) throw wrong(`no '${unknown}': there are ${known.join(', ')}`)
+  if (unknown !== undefined) {
+    const from = unknown === STRUCTURED ? MADE_OF : ''
+    throw wrong(`no '${unknown}'${from}: there are ${known.join(', ')}`)
+  }
   for (const [name, only] of Object.entries(FIXED)) {
     const value = given[name] ?? only
     if (value !== only) throw wrong(`${name} has to be ${only}, got ${JSON.stringify(value)}`)
