@@ -9,13 +9,17 @@ import { runInNewContext } from 'node:vm'
 /** Time without a batch after which an instance is idle. */
 const IDLE_MS = 2000
 /** Most batches in this time of an instance that is nearly idle, such as one whose clients repeat rejected requests. */
-const BATCHES_MAX = 100
+const BATCHES_MAX = 500
 /** Bytes of buffers that may stay. */
 const BUFFER_BYTES_KEPT = 16 << 20
+/** The same while batches come: V8 itself collects instances that make many buffers. */
+const BUFFER_BYTES_KEPT_NEARLY = 64 << 20
+/** Longest time between collections that find little, in times of `IDLE_MS`. */
+const WAIT_IDLES_MAX = 64
 /** Largest heap that is collected: each MiB of small objects takes 1.5 ms, and a request may come meanwhile. */
 const HEAP_BYTES_MAX = 64 << 20
 /** The same while batches come. */
-const HEAP_BYTES_MAX_NEARLY = 16 << 20
+const HEAP_BYTES_MAX_NEARLY = 32 << 20
 
 // A model may replace the global ones.
 const { setTimeout } = globalThis
@@ -29,8 +33,9 @@ export class IdleCollector {
   #isTimed = false
   /** Batches since the timer began. */
   #batches = 0
-  /** Bytes of buffers that live. */
-  #living = 0
+  /** Not before this time, because the last collection found few unused buffers; and how long that was. */
+  #notBeforeMs = 0
+  #waitMs = 0
   #collect: Collect | null = null
 
   constructor(idleMs = IDLE_MS, make: () => Collect = collector) {
@@ -49,19 +54,22 @@ export class IdleCollector {
     this.#batches = 0
     setTimeout(() => {
       const isIdle = this.#batches === 0
-      if (this.#batches <= BATCHES_MAX) this.#look(isIdle ? HEAP_BYTES_MAX : HEAP_BYTES_MAX_NEARLY)
+      if (isIdle) this.#look(BUFFER_BYTES_KEPT, HEAP_BYTES_MAX)
+      else if (this.#batches <= BATCHES_MAX) this.#look(BUFFER_BYTES_KEPT_NEARLY, HEAP_BYTES_MAX_NEARLY)
       this.#isTimed = false
       if (!isIdle) this.#later()
     }, this.#idleMs).unref()
   }
 
-  #look(heapBytesMax: number): void {
+  #look(keptBytes: number, heapBytesMax: number): void {
     const { arrayBuffers } = memoryUsage()
-    if (arrayBuffers < this.#living + BUFFER_BYTES_KEPT) return
+    if (arrayBuffers < keptBytes || performance.now() < this.#notBeforeMs) return
     if (getHeapStatistics().used_heap_size > heapBytesMax) return
     this.#collect ??= this.#make()
     this.#collect()
-    this.#living = memoryUsage().arrayBuffers
+    const isLittle = memoryUsage().arrayBuffers > arrayBuffers / 2
+    this.#waitMs = isLittle ? Math.min(Math.max(2 * this.#waitMs, 2 * this.#idleMs), WAIT_IDLES_MAX * this.#idleMs) : 0
+    this.#notBeforeMs = performance.now() + this.#waitMs
   }
 }
 

@@ -11,6 +11,7 @@ use crate::exchange::HttpExchange;
 use crate::failure::FailureKind;
 use crate::hold;
 use crate::http::inference::forward;
+use crate::limits::CHARGE_BYTES_MIN;
 use crate::offload;
 use crate::text_calls::{self, TextResult};
 use crate::text_errors::{self, TextError};
@@ -23,7 +24,7 @@ use chat::speech::{Facts, Speech};
 use chat::template::Conversation;
 use chat::tools::{Forced, forced};
 use engine::{ChatModel, ModelVersion};
-use memory::Kind;
+use memory::{Charge, Kind};
 use protocol::text::FormError;
 use protocol::{InferRequest, InputTensor, RequestedOutput};
 use serde::Deserialize;
@@ -67,7 +68,8 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     check_values(values)?;
     // Read values, of which a template has copies, and the body itself once more.
     let unpacked = values * VALUE_BYTES + bytes;
-    let _unpacked = exchange.with.account.charge(Kind::Unpacked, true, unpacked).map_err(Error::from)?;
+    let mut unpacked_charge = exchange.with.account.empty(Kind::Unpacked, true);
+    cover(&mut unpacked_charge, unpacked)?;
     let read = move || Ok(read(&body, as_triton)?);
     let (request, _charge) = text_calls::heavy(exchange, Kind::Unpacked, bytes, read).await?;
     let target = find(exchange, request.model.as_deref(), &options.lora_separator)?;
@@ -115,6 +117,7 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
     // Choices of a prompt share its tensors, which are made and charged once.
     let mut shared: Option<(Vec<InputTensor>, Vec<RequestedOutput>)> = None;
     let mut inputs_charge = account.empty(Kind::Unpacked, true);
+    let mut inputs_bytes = 0;
     for at in 0..speech.len() {
         let place = at / request.choices.max(1);
         let asked = Asked {
@@ -131,8 +134,8 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
             Some(known) => known,
             None => {
                 let made = model.places.tensors(&version.signature, &asked)?;
-                let bytes = made.0.iter().map(|input| input.data.len()).sum();
-                inputs_charge.grow(bytes).map_err(Error::from)?;
+                inputs_bytes += made.0.iter().map(|input| input.data.len()).sum::<usize>();
+                cover(&mut inputs_charge, inputs_bytes)?;
                 made
             }
         };
@@ -160,6 +163,15 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
         reply.add(IGNORED, names.join(", "));
     }
     Ok(reply)
+}
+
+/// Grows a charge to so many bytes. Few are not charged: a small chat needs no room in a budget that is used up.
+fn cover(charge: &mut Charge, bytes: usize) -> Result<()> {
+    let more = bytes.saturating_sub(charge.bytes());
+    if bytes <= CHARGE_BYTES_MIN || more == 0 {
+        return Ok(());
+    }
+    Ok(charge.grow(more)?)
 }
 
 /// Sixteen digits, different each time.
