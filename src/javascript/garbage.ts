@@ -33,7 +33,7 @@ export class IdleCollector {
   #isTimed = false
   /** Batches since the timer began. */
   #batches = 0
-  /** Not before this time, because the last collection found few unused buffers; and how long that was. */
+  /** A collection that found few unused buffers is not repeated before this time, and how long that was. */
   #notBeforeMs = 0
   #waitMs = 0
   #collect: Collect | null = null
