@@ -5,7 +5,7 @@
 
 mod common;
 use common::{Grpc, Server, client, frame, infer_binary, infer_json, infer_request, post, wait_for};
-use memory::{Account, Budget, Charge, Kind};
+use memory::{Account, Budget, Charge, Kind, SMALL_BYTES_MAX};
 use prost::Message;
 use protocol::pb::inference as pb;
 use std::sync::atomic::Ordering;
@@ -37,6 +37,14 @@ fn exhaust_beside(budget: &Budget, used: usize) -> Vec<(Account, Charge)> {
     let mut all: Vec<_> = (0..3).map(|_| charge(LIMIT / 4)).collect();
     all.push(charge(LIMIT / 8 - used));
     all
+}
+
+/// Charges bytes of the reserve for small bodies.
+fn in_reserve(budget: &Budget, bytes: usize) -> Vec<(Account, Charge)> {
+    let account = budget.account();
+    let starts = (0..bytes).step_by(SMALL_BYTES_MAX);
+    let charge = |at| account.charge(Kind::Body, true, SMALL_BYTES_MAX.min(bytes - at)).expect("room");
+    starts.map(|at| (account.clone(), charge(at))).collect()
 }
 
 fn used(budget: &Budget) -> usize {
@@ -155,8 +163,7 @@ fn a_client_that_disconnects_leaves_the_queue_for_memory_at_once() {
         drop(response);
     });
     // A small body waits only if the reserve for small bodies is used up as well.
-    let account = budget.account();
-    held.push((account.clone(), account.charge(Kind::Body, true, LIMIT / 8).expect("room")));
+    held.extend(in_reserve(&budget, LIMIT / 8));
     let mut small = Some(server.connect());
     let (headers, body) = binary(10_000);
     small.as_mut().expect("just made").send(&post(INFER, &headers, &body)[..30_000]);
@@ -296,9 +303,7 @@ fn requests_whose_contents_exceed_the_memory_are_rejected_at_once() {
         http.send(&request[..request.len() - 1]);
         std::thread::sleep(Duration::from_millis(100));
         let mut held = exhaust_beside(&budget, used(&budget));
-        let account = budget.account();
-        let left = LIMIT - used(&budget) - (32 << 10);
-        held.push((account.clone(), account.charge(Kind::Body, true, left).expect("room")));
+        held.extend(in_reserve(&budget, LIMIT - used(&budget) - (32 << 10)));
         let before = budget.counters().refused;
         http.send(&request[request.len() - 1..]);
         let response = http.response();

@@ -672,7 +672,9 @@ mod tests {
             all.push(budget.account().charge(Kind::Answer, false, n * KB).expect("room"));
         }
         assert!(budget.account().charge(Kind::Body, false, KB).is_err(), "the reserve is not for large ones");
-        all.push(budget.account().charge(Kind::Head, true, 100 * KB).expect("the reserve"));
+        let mut small = budget.account().charge(Kind::Head, true, 50 * KB).expect("the reserve");
+        assert!(small.grow(30 * KB).is_err(), "it would be a large one");
+        all.extend([small, budget.account().charge(Kind::Head, true, 50 * KB).expect("the reserve")]);
         assert!(budget.account().charge(Kind::Head, true, 1).is_err());
         assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB, 0, 0, 0, 0]);
         drop(all);
