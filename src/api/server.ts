@@ -228,6 +228,11 @@ export async function startServer(
     unusable: () => unusable !== null,
     loading: () => isLoading,
   })
+  const closeCore = async (graceMs: number): Promise<void> => {
+    await core.close(graceMs)
+    // The last lines of the core, and of processes that have ended, are queued for this thread.
+    await new Promise((done) => setImmediate(done))
+  }
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
   const ports: Ports = { http: 0, openai: 0, grpc: 0, control: 0, metrics: 0 }
@@ -237,7 +242,7 @@ export async function startServer(
     core.openLogs(settings.requestLog, settings.listen.reactorThreads)
     bindPorts(core, settings, ports)
   } catch (error) {
-    await core.close(0)
+    await closeCore(0)
     await stores.close()
     throw error
   }
@@ -288,7 +293,7 @@ export async function startServer(
   const abort = async (): Promise<void> => {
     issuerKeys?.stop()
     await metricsServer?.close()
-    await core.close(0)
+    await closeCore(0)
     await repository.endAgents(FINALIZE_MS_MIN)
     await stores.close()
   }
@@ -380,9 +385,7 @@ export async function startServer(
       // Last, because operators watch the drain through it.
       await metricsServer?.close()
       await repository.unloadAgents(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
-      await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
-      // The last lines of the core, and of processes that have ended, are queued for this thread.
-      await new Promise((done) => setImmediate(done))
+      await closeCore(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await repository.endAgents(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await drain.close()
       // The processes that used the unpacked environments have ended.

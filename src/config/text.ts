@@ -10,9 +10,13 @@ import { nearest } from './suggest.js'
 
 /** Parameter that gives a model of any backend the endpoints of a role. */
 export const ROLE_PARAMETER = 'nereid.text'
-/** Parameter that names the tensors of a model that chats. */
-const CHAT_PARAMETER = 'nereid.chat'
-const CHAT_PARAMETERS = ['', '.tokenizer', '.template', '.tool_parser'].map((of) => CHAT_PARAMETER + of)
+/** Parameters of a model that chats: the names of its tensors, files below its directory, and a name of a parser. */
+export const CHAT_PARAMETERS = {
+  tensors: 'nereid.chat',
+  tokenizer: 'nereid.chat.tokenizer',
+  template: 'nereid.chat.template',
+  toolParser: 'nereid.chat.tool_parser',
+} as const
 /** Parsers of tool calls, as `chat::tools::ToolParser` of the core has them. */
 export const TOOL_PARSERS: readonly string[] = ['llama3', 'mistral', 'hermes', 'pythonic']
 /** Parameters of backends, which warn of those that they do not know. */
@@ -83,7 +87,7 @@ const isTextModel = (config: ModelConfig): boolean =>
 /** True if chats and completions are served by it. The core decides; its tensors may be known after it was loaded. */
 export const chats = ({ backend, parameters, input, output }: ModelConfig): boolean =>
   backend === 'vllm' ||
-  Object.hasOwn(parameters, CHAT_PARAMETER) ||
+  Object.hasOwn(parameters, CHAT_PARAMETERS.tensors) ||
   ((input.length === 0 || input.some(({ name }) => name === 'text_input')) &&
     (output.length === 0 || output.some(({ name }) => name === 'text_output')))
 
@@ -107,7 +111,7 @@ export function validateText(config: ModelConfig): void {
  */
 export function misspeltParameters(config: ModelConfig): (readonly [name: string, meant: string | null])[] {
   const isText = backendRow(config.backend)?.isText === true
-  const known = [...(isText ? PARAMETERS : [ROLE_PARAMETER, ALIAS_PARAMETER]), ...CHAT_PARAMETERS]
+  const known = [...(isText ? PARAMETERS : [ROLE_PARAMETER, ALIAS_PARAMETER]), ...Object.values(CHAT_PARAMETERS)]
   return Object.keys(config.parameters).flatMap((name) => {
     const isOurs = name.startsWith('nereid.') && !OF_BACKENDS.test(name)
     if (known.includes(name) || !(isText || isOurs)) return []

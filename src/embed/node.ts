@@ -40,7 +40,6 @@ function targetOf(request: IncomingMessage & { originalUrl?: string; baseUrl?: s
   return baseUrl.endsWith('/v2') ? `/v2${originalUrl.slice(baseUrl.length)}` : url
 }
 
-let paths: readonly string[] | null = null
 let api: RegExp | null = null
 
 /**
@@ -48,10 +47,8 @@ let api: RegExp | null = null
  * short paths of text endpoints, such as `/embed`, are left to the application.
  */
 export function apiPaths(): readonly string[] {
-  if (paths !== null) return paths
   const all = describeRoutes().flatMap((route) => route.paths.filter((path) => /^\/v[12](?:\/|$)/.test(path)))
-  paths = [...new Set(all.filter((path) => !all.some((above) => path.startsWith(`${above}/`))))]
-  return paths
+  return [...new Set(all.filter((path) => !all.some((above) => path.startsWith(`${above}/`))))]
 }
 
 /** True for paths of the API, also in absolute form, as clients of proxies send it. */

@@ -1,6 +1,6 @@
 /**
- * Collects the garbage of an instance that has become idle. V8 does so only while code runs: buffers of a burst would
- * stay until the next one, and a server that is short of memory because of them gives the model no request.
+ * Collects the garbage of an instance that has little to do. V8 does so only while code makes more: buffers of a burst
+ * would stay until the next one, and a server that is short of memory because of them gives the model no request.
  */
 
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
@@ -22,7 +22,7 @@ const HEAP_BYTES_MAX = 64 << 20
 const HEAP_BYTES_MAX_NEARLY = 32 << 20
 
 // A model may replace the global ones.
-const { setTimeout } = globalThis
+const { performance, setTimeout } = globalThis
 const { memoryUsage } = process
 
 type Collect = () => unknown
@@ -33,8 +33,9 @@ export class IdleCollector {
   #isTimed = false
   /** Batches since the timer began. */
   #batches = 0
-  /** A collection that found few unused buffers is not repeated before this time, and how long that was. */
+  /** Time before which no collection is made, because the last one found few unused buffers. */
   #notBeforeMs = 0
+  /** How long that was after the last one. */
   #waitMs = 0
   #collect: Collect | null = null
 

@@ -4,10 +4,10 @@
  */
 
 import { isAbsolute, join, normalize } from 'node:path'
-import { TOOL_PARSERS, chats, nearest, statIfAny, type ModelConfig } from '../config/index.js'
+import { CHAT_PARAMETERS, TOOL_PARSERS, chats, nearest, statIfAny, type ModelConfig } from '../config/index.js'
 import type { Report } from './named_files.js'
 
-const PARSER = 'nereid.chat.tool_parser'
+const PARSER = CHAT_PARAMETERS.toolParser
 
 /** @param modelDirectory null if it is unknown: files are not checked then */
 export function checkChat(config: ModelConfig, modelDirectory: string | null, report: Report): void {
@@ -22,8 +22,8 @@ export function checkChat(config: ModelConfig, modelDirectory: string | null, re
   }
   if (modelDirectory === null) return
   for (const [parameter, kind] of [
-    ['nereid.chat.tokenizer', 'folder'],
-    ['nereid.chat.template', 'file'],
+    [CHAT_PARAMETERS.tokenizer, 'folder'],
+    [CHAT_PARAMETERS.template, 'file'],
   ] as const) {
     const named = parameters[parameter]?.stringValue
     if (named === undefined) continue

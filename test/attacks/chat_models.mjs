@@ -78,7 +78,7 @@ export const rows = [
   {
     attack: 'a model that fails, sends tensors of another form, or ends in the middle of a chat, streamed and whole',
     limit:
-      'A stream that fails ends with an event of the error and `[DONE]`; nothing of the model follows (`chat_calls`).',
+      'A stream that fails ends with an event of the error and `[DONE]`; nothing of the model follows (`chat_stream`).',
     server: chats,
     async run(t) {
       for (const [name, code, why] of FAILURES) {
@@ -105,8 +105,7 @@ export const rows = [
   },
   {
     attack: 'a response of 6 MB, for a client with 64 texts of `stop`',
-    limit:
-      'The text of a response is read in parts of `BURST_BYTES_MAX` bytes, and others have their turn between them.',
+    limit: 'A response of more than `PRINT_BYTES_ON_REACTOR_MAX` bytes is searched and printed by another thread.',
     server: chats,
     measures: true,
     async run(t) {
@@ -119,7 +118,7 @@ export const rows = [
   },
   {
     attack: 'a response with log probabilities of 20,000 tokens and twenty others for each',
-    limit: 'Log probabilities longer than `JSON_BYTES_ON_REACTOR_MAX` leave the reactor, and are charged.',
+    limit: 'Log probabilities count like text: `PRINT_BYTES_ON_REACTOR_MAX`; what is kept of them is charged.',
     server: chats,
     measures: true,
     async run(t) {

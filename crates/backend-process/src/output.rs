@@ -159,9 +159,10 @@ pub(crate) struct Printed {
     is_logging: AtomicBool,
 }
 
+static PRINTED: Served<Option<Printed>> = Served::new();
+
 impl Printed {
     pub(crate) fn get() -> io::Result<&'static Self> {
-        static PRINTED: Served<Option<Printed>> = Served::new();
         let make = || {
             let (pipes, next, is_logging) = (Mutex::default(), Mutex::new(0), AtomicBool::new(false));
             Some(Self { epoll: Epoll::new().ok()?, pipes, next, is_logging })
@@ -186,11 +187,12 @@ impl Printed {
     }
 
     /// True if all that processes have printed so far is logged.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle() -> bool {
+        let Some(Some(printed)) = PRINTED.made() else { return true };
         let mut events = Vec::new();
         // Before the flag: what is no longer in a pipe has set it.
-        self.epoll.wait(&mut events, 0);
-        events.is_empty() && !self.is_logging.load(SeqCst)
+        printed.epoll.wait(&mut events, 0);
+        events.is_empty() && !printed.is_logging.load(SeqCst)
     }
 
     fn run(&self) {

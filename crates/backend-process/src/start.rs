@@ -138,7 +138,7 @@ pub fn wait_for_ends(longest: Duration) -> bool {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    while Printed::get().is_ok_and(|printed| !printed.is_idle()) && std::time::Instant::now() < until {
+    while !Printed::is_idle() && std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
     true

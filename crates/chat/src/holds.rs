@@ -137,17 +137,13 @@ impl Declared {
                 return Err(wrong(format!("'{thing}' is unknown; there are {names}, and fields that are passed on")));
             }
             let is_input = known.is_none_or(|&(_, _, is_input, _)| is_input);
-            let (inputs, outputs) = (&signature.inputs, &signature.outputs);
-            let found = match is_input {
-                true => {
-                    inputs.iter().position(|i| *i.name == *tensor).and_then(|at| Some((at, inputs.get(at)?.datatype)))
-                }
-                false => {
-                    outputs.iter().position(|o| *o.name == *tensor).and_then(|at| Some((at, outputs.get(at)?.datatype)))
-                }
+            let all_of: Vec<_> = match is_input {
+                true => signature.inputs.iter().map(|input| (&input.name, input.datatype)).collect(),
+                false => signature.outputs.iter().map(|output| (&output.name, output.datatype)).collect(),
             };
+            let found = all_of.into_iter().enumerate().find(|(_, (name, _))| ***name == *tensor);
             let side = if is_input { "input" } else { "output" };
-            let (at, datatype) = found.ok_or_else(|| wrong(format!("the model has no {side} '{tensor}'")))?;
+            let (at, (_, datatype)) = found.ok_or_else(|| wrong(format!("the model has no {side} '{tensor}'")))?;
             if known.is_some_and(|(holds, ..)| holds.is_text()) && datatype != DataType::Bytes {
                 let datatype = datatype.name();
                 return Err(wrong(format!("the {side} '{tensor}' has the datatype {datatype}; '{thing}' needs BYTES")));

@@ -167,11 +167,10 @@ pub async fn answer(exchange: &HttpExchange<'_>, body: Bytes, read: ReadBody) ->
 
 /// Grows a charge to so many bytes. Few are not charged: a small chat needs no room in a budget that is used up.
 fn cover(charge: &mut Charge, bytes: usize) -> Result<()> {
-    let more = bytes.saturating_sub(charge.bytes());
-    if bytes <= CHARGE_BYTES_MIN || more == 0 {
-        return Ok(());
+    if bytes > CHARGE_BYTES_MIN {
+        charge.grow_to(bytes)?;
     }
-    Ok(charge.grow(more)?)
+    Ok(())
 }
 
 /// Sixteen digits, different each time.

@@ -90,7 +90,7 @@ impl Saying {
         self.adding = None;
         let (made, mut charge) = done?;
         let (chunks, continuation) = made?;
-        charge.grow(chunks.len().saturating_sub(charge.bytes())).map_err(Error::from)?;
+        charge.grow_to(chunks.len())?;
         self.added(key, is_final, continuation)?;
         Poll::Ready(Ok(Some(offload::made(chunks.into(), charge))))
     }
@@ -133,7 +133,7 @@ impl Saying {
         }
         let kept = self.speech.lock().kept_bytes();
         if kept > self.charge.bytes() + CHARGE_BYTES_MIN {
-            self.charge.grow(kept - self.charge.bytes()).map_err(Error::from)?;
+            self.charge.grow_to(kept)?;
         }
         Ok(())
     }

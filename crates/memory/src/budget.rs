@@ -468,6 +468,14 @@ impl Charge {
         Ok(())
     }
 
+    /// Charges what lacks to `bytes` in all. Needs no room if it covers them already.
+    ///
+    /// # Errors
+    /// `Short`; the charge is unchanged.
+    pub fn grow_to(&mut self, bytes: usize) -> Result<(), Short> {
+        if bytes <= self.bytes { Ok(()) } else { self.grow(bytes - self.bytes) }
+    }
+
     /// Like `grow`, but waits for room: the result is to be merged into this charge. Dropping it ends the wait.
     pub fn wait(&self, bytes: usize) -> Wait {
         let waiting = Arc::new(QueuedCharge {

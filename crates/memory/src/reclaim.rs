@@ -141,7 +141,7 @@ fn run(shared: &ReclaimQueue) {
     let mut due = Instant::now() + TRIM_INTERVAL;
     let mut sample_due = due;
     let mut freed = 0;
-    let mut lacks_until = due;
+    let mut lacks_until = Instant::now();
     loop {
         let mut queue = shared.queue.lock();
         let is_idle = |queue: &QueuedBlocks| queue.blocks.is_empty() && queue.owners.is_empty() && !queue.samples;

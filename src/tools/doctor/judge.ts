@@ -58,13 +58,14 @@ export async function judgeLaunch(
   const edits = first < 0 ? findings.edits.length : first
   const words = inShell(launch.argv)
   const frontEnd = frontEndAt(words)
-  const commands = commandsOf(launch.argv).filter((one) => frontEnd < 0 || !isSetup(one))
+  const every = commandsOf(launch.argv)
+  const commands = every.filter((one) => frontEnd < 0 || !isSetup(one))
   const python = launch.wantsPython === true || commands.some((one) => installsPackages(one))
   if (frontEnd >= 0) {
-    judgeSetup(commandsOf(launch.argv), findings)
+    judgeSetup(every, findings)
     judgeProgram(words, findings)
   }
-  const { start, needs } = await judgeServer(launch, findings, seen)
+  const { start, needs } = await judgeServer(launch, findings, seen, words[frontEnd] ?? null)
   if (launch.image === null) return start
   // If the models are not here, the image tells whether they run in Python; those of the front end do.
   const needsPython =
@@ -84,6 +85,7 @@ async function judgeServer(
   launch: Launch,
   findings: Findings,
   seen: Map<string, Needs>,
+  frontEnd: Located | null,
 ): Promise<{ start: Start | null; needs: Needs }> {
   const needs: Needs = { gpus: false, python: false, models: 0, absent: 0 }
   launch.judge?.()
@@ -102,8 +104,7 @@ async function judgeServer(
       )
     return { start: null, needs }
   }
-  const words = inShell(launch.argv)
-  const { kept, repositories, last } = judgeArguments(args, findings, words[frontEndAt(words)] ?? null)
+  const { kept, repositories, last } = judgeArguments(args, findings, frontEnd)
   const settings = settingsOf(kept)
   addHealthPort(launch, kept, last, findings)
   const paths = new Map<string, string>()
